@@ -1,0 +1,64 @@
+# The words people expect. Needs only python3 (3.11 or newer), make and git; `interop` and `bench` also use
+# whatever of Java, Go, Node and Rust is installed.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: help install up test lint fmt interop bench crash soak lock clean
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+install: $(STAMP) ## make .venv with the locked versions and .venv/bin/orbitmq
+
+# The build tools are in the lock file, so the editable install needs no isolated, unpinned build.
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(0 if sys.version_info >= (3, 11) else f"OrbitMQ needs Python 3.11 or newer; $(PYTHON) is {v}. Try: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -r requirements.lock
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+up: install ## start name server and broker in this terminal, data in ./data (ARGS="--port 10911 …")
+	$(BIN)/orbitmq server --data ./data $(ARGS)
+
+test: install ## all tests but the slow ones (ARGS="tests/wire -k frame")
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+lint: install ## ruff check, ruff format --check, mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+fmt: install ## let ruff mend and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+interop: install ## foreign clients against a fresh server (ONLY="java go" for some suites)
+	$(BIN)/python -m scripts.interop $(ONLY)
+
+bench: install ## this broker and the Java broker alternately, with the official client (ARGS=--quick)
+	$(BIN)/python -m bench.run $(ARGS)
+
+crash: install ## kill the broker 200 times under load; nothing acknowledged may be lost
+	ORBITMQ_CRASH_ROUNDS=200 $(BIN)/python -m pytest -m crash tests/crash $(ARGS)
+
+soak: install ## the slow tests
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+lock: ## renew requirements.lock from a fresh virtual environment
+	rm -rf build/lock && $(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip --disable-pip-version-check --quiet install '.[dev]' hatchling editables
+	{ grep '^#' requirements.lock; build/lock/bin/python -m pip freeze --exclude orbitmq \
+	    | sed 's/^uvloop==.*/&; sys_platform != "win32"/'; } > build/requirements.lock
+	mv build/requirements.lock requirements.lock && rm -rf build/lock
+
+clean: ## remove what can be made again (never ./data)
+	rm -rf $(VENV) build dist bench/results .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests bench scripts -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,71 @@
+"""What is measured, as tables: scenarios, their client options, and the bar each figure has to reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ASYNC = "ASYNC_FLUSH"
+SYNC = "SYNC_FLUSH"
+
+# `sync-flush` is the client's `sync` against brokers that flush before they acknowledge.
+SCENARIOS = ("sync", "async", "batch", "push", "pull", "latency", "sync-flush")
+SIZES = (128, 1024)
+SEGMENT_BYTES = 1024 * 1024 * 1024
+
+# Given to both brokers, so that neither rolls files or cleans more often than the other.
+SETTINGS = {"mappedFileSizeCommitLog": str(SEGMENT_BYTES), "diskMaxUsedSpaceRatio": "95"}
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long things take. The client's JVM needs about 30 s before its figures settle."""
+
+    duration_s: int = 12
+    warmup_s: int = 30
+    latency_s: int = 30
+    drain_count: int = 1_000_000
+
+
+FULL = Effort()
+QUICK = Effort(duration_s=4, warmup_s=10, latency_s=10, drain_count=200_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A figure's ratio, ours to Java's, and which way is better."""
+
+    ratio: float
+    higher_is_better: bool
+
+    def reached(self, ratio: float) -> bool:
+        return ratio >= self.ratio if self.higher_is_better else ratio <= self.ratio
+
+
+THROUGHPUT_BARS = {
+    "sync": Bar(1.3, True),
+    "async": Bar(1.3, True),
+    "batch": Bar(1.0, True),
+    "push_drain": Bar(1.0, True),
+    "pull_drain": Bar(1.0, True),
+}
+CPU_BAR = Bar(0.5, False)
+P99_BAR = Bar(1.0, False)
+READY_BAR = Bar(0.25, False)
+MEMORY_BAR = Bar(0.1, False)
+
+
+def client_runs(
+    flush: str, scenarios: tuple[str, ...], sizes: tuple[int, ...], effort: Effort
+) -> list[list[str]]:
+    """Command lines of the client, one JVM each, for one life of one broker."""
+    common = ["--size", ",".join(map(str, sizes)), "--warmup", str(effort.warmup_s)]
+    timed = [*common, "--duration", str(effort.duration_s), "--threads", "1,16,64"]
+    if flush == SYNC:
+        return [["--scenario", "sync", *timed]] if "sync-flush" in scenarios else []
+    runs = []
+    throughput = [s for s in scenarios if s not in ("latency", "sync-flush")]
+    if throughput:
+        runs.append(["--scenario", ",".join(throughput), *timed, "--count", str(effort.drain_count)])
+    if "latency" in scenarios:
+        runs.append(["--scenario", "latency", *common, "--rate", "1000", "--duration", str(effort.latency_s)])
+    return runs

@@ -1,0 +1,185 @@
+"""Raw measurement lines in, a table of ratios out. Pure: no files, no processes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from bench.plan import CPU_BAR, MEMORY_BAR, P99_BAR, READY_BAR, THROUGHPUT_BARS, Bar
+
+Line = Mapping[str, Any]
+Figure = Callable[[Line], float | None]
+OURS, JAVA = "orbitmq", "java"
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+NAMES = {
+    "sync": "sync, {threads} threads",
+    "batch": "batch of {batch}",
+    "push_drain": "push drain, {pull_batch} a pull",
+    "pull_drain": "pull drain, {pull_batch} a pull",
+    "e2e_latency": "end to end at {rate}/s",
+}
+FIGURES = ("msg/s", "CPU µs/msg", "p99 µs")
+HEADINGS = [
+    "scenario",
+    "bytes",
+    *(word for figure in FIGURES for word in (f"{figure} ours", "Java", "ratio")),
+]
+BUSY_CORES = 0.3
+"""Above this much foreign CPU a figure is too low to be trusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One figure of both brokers: the medians over the rounds; None where nothing was measured."""
+
+    ours: float | None
+    java: float | None
+    bar: Bar | None
+
+    @property
+    def ratio(self) -> float | None:
+        if self.ours is None or not self.java:
+            return None
+        return self.ours / self.java
+
+    @property
+    def verdict(self) -> str:
+        if self.ratio is None:
+            return "–"
+        text = f"{self.ratio:.2f}"
+        if self.bar is None:
+            return text
+        return text if self.bar.reached(self.ratio) else f"**{text}**"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    name: str
+    size: int
+    msg_s: Pair
+    cpu_us: Pair
+    p99_us: Pair
+
+
+def rows(lines: Iterable[Line]) -> list[Row]:
+    groups: dict[tuple[str, int], list[Line]] = defaultdict(list)
+    for line in lines:
+        if "size" in line:
+            groups[name_of(line), line["size"]].append(line)
+    made = []
+    for (name, size), group in groups.items():
+        throughput = THROUGHPUT_BARS.get(group[0]["scenario"])
+        made.append(
+            Row(
+                name,
+                size,
+                _pair(group, throughput_of, throughput),
+                _pair(group, cpu_per_message_us, CPU_BAR),
+                _pair(group, p99_us, P99_BAR),
+            )
+        )
+    return made
+
+
+def name_of(line: Line) -> str:
+    scenario: str = line["scenario"]
+    name = NAMES.get(scenario, scenario).format_map(line).replace(" 1 threads", " 1 thread")
+    return f"{name}, SYNC_FLUSH" if line.get("flush") == "SYNC_FLUSH" else name
+
+
+def throughput_of(line: Line) -> float | None:
+    return line.get("msg_s")
+
+
+def cpu_per_message_us(line: Line) -> float | None:
+    per_second = line.get("msg_s") or line.get("rate")
+    if "broker_cores" not in line or not per_second:
+        return None
+    return float(line["broker_cores"] / per_second * 1e6)
+
+
+def p99_us(line: Line) -> float | None:
+    found: float | None = line.get("lat_p99_us", line.get("e2e_p99_us"))
+    return found
+
+
+def process_pairs(lines: Sequence[Line]) -> dict[str, Pair]:
+    """Figures of the processes themselves, from the lines that say how a broker's life went."""
+    lives = [line for line in lines if line["scenario"] == "process"]
+    peaks = [line for line in lines if "broker_RssAnon_mb" in line]
+    return {
+        "start to ready (ms)": _pair(lives, lambda line: line["ready_ms"], READY_BAR),
+        "anonymous memory, idle (MB)": _pair(lives, lambda line: line["idle_anon_mb"], MEMORY_BAR),
+        "anonymous memory, highest median under load (MB)": _highest(peaks),
+    }
+
+
+def doubts(lines: Iterable[Line]) -> list[str]:
+    """What makes a figure untrustworthy, one sentence each."""
+    found = []
+    for line in lines:
+        if "size" not in line:
+            continue
+        where = f"{name_of(line)}, {line['size']} B, {line['label']}, round {line.get('round', '?')}"
+        if line.get("fail"):
+            found.append(
+                f"{where}: {line['fail']} requests failed ({line.get('first_error', 'no reason given')})"
+            )
+        if "ok" in line and line["ok"] != line["stored"]:
+            found.append(f"{where}: {line['ok']} acknowledged, {line['stored']} stored")
+        if line.get("complete") == "false":
+            found.append(f"{where}: the drain did not end within 300 s")
+        if line.get("other_cores", 0) > BUSY_CORES:
+            found.append(f"{where}: other processes used {line['other_cores']:.2f} cores")
+    return found
+
+
+def markdown(lines: Sequence[Line], setting: str) -> str:
+    out = [setting, "", "Ratios are ours to Java's; **bold** misses its bar.", ""]
+    out += [f"| {' | '.join(HEADINGS)} |", "|---|" + "--:|" * (len(HEADINGS) - 1)]
+    for row in rows(lines):
+        cells = [row.name, str(row.size)]
+        cells += [*_cells(row.msg_s, 0), *_cells(row.cpu_us, 1), *_cells(row.p99_us, 0)]
+        out.append(f"| {' | '.join(cells)} |")
+    out += ["", "| process | ours | Java | ratio |", "|---|--:|--:|--:|"]
+    out += [f"| {name} | {' | '.join(_cells(pair, 0))} |" for name, pair in process_pairs(lines).items()]
+    if found := doubts(lines):
+        out += ["", "To be read with care:", "", *(f"- {doubt}" for doubt in found)]
+    return "\n".join(out) + "\n"
+
+
+def with_section(document: str, section: str) -> str:
+    """The document with what stands between the markers replaced."""
+    head, begin, rest = document.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the document has no section between {BEGIN} and {END}")
+    return f"{head}{BEGIN}\n{section}{END}{tail}"
+
+
+def _pair(group: Sequence[Line], figure: Figure, bar: Bar | None) -> Pair:
+    def middle(label: str) -> float | None:
+        values = [v for line in group if line["label"] == label and (v := figure(line)) is not None]
+        return median(values) if values else None
+
+    return Pair(middle(OURS), middle(JAVA), bar)
+
+
+def _highest(lines: Sequence[Line]) -> Pair:
+    def peak(label: str) -> float | None:
+        by_round: dict[Any, float] = {}
+        for line in lines:
+            if line["label"] == label:
+                key = line.get("round")
+                by_round[key] = max(by_round.get(key, 0.0), line["broker_RssAnon_mb"])
+        return median(by_round.values()) if by_round else None
+
+    return Pair(peak(OURS), peak(JAVA), MEMORY_BAR)
+
+
+def _cells(pair: Pair, digits: int) -> list[str]:
+    numbers = ["–" if value is None else f"{value:,.{digits}f}" for value in (pair.ours, pair.java)]
+    return [*numbers, pair.verdict]

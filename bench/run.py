@@ -1,0 +1,172 @@
+"""Runs the comparison: `python -m bench.run [--quick] [--scenarios sync,push] [--sizes 128] [--rounds 3]`.
+
+Each round gives both brokers a life each, one after the other, on a fresh store with the same settings.
+Raw lines go to `bench/results/`, the table of ratios to the screen and, after a full run, into
+`docs/performance.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import plan, report
+from bench.brokers import Broker, JavaBroker, OrbitBroker, anonymous_memory_mb
+
+HERE = Path(__file__).resolve().parent
+CLIENT = HERE / "client" / "bench.sh"
+RESULTS = HERE / "results"
+PAGE = HERE.parent / "docs" / "performance.md"
+CLIENT_LIMIT_S = 3600
+BROKERS = (OrbitBroker, JavaBroker)
+
+
+def measure(args: argparse.Namespace, scratch: Path) -> Iterator[dict[str, Any]]:
+    for round_number in range(1, args.rounds + 1):
+        for flush in (plan.ASYNC, plan.SYNC):
+            runs = plan.client_runs(flush, args.scenarios, args.sizes, args.effort)
+            if not runs:
+                continue
+            for broker_type in BROKERS:
+                store = scratch / f"{broker_type.label}-{round_number}-{flush}"
+                broker = broker_type(store, {**plan.SETTINGS, "flushDiskType": flush})
+                for line in one_life(broker, runs):
+                    yield {**line, "round": round_number, "flush": flush}
+                shutil.rmtree(store, ignore_errors=True)
+
+
+def one_life(broker: Broker, runs: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
+    broker.start()
+    try:
+        # Java allocates on while it looks idle; a moment later the figure has settled for both.
+        time.sleep(2)
+        idle = anonymous_memory_mb(broker.pid)
+        yield {
+            "scenario": "process",
+            "label": broker.label,
+            "ready_ms": broker.ready_ms,
+            "idle_anon_mb": idle,
+        }
+        for run in runs:
+            yield from client_lines(broker, run)
+    finally:
+        broker.stop()
+
+
+def client_lines(broker: Broker, run: Sequence[str]) -> Iterator[dict[str, Any]]:
+    command = [
+        str(CLIENT),
+        "-n",
+        broker.namesrv,
+        "--broker-pid",
+        str(broker.pid),
+        "--label",
+        broker.label,
+        *run,
+    ]
+    started = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        for text in client.stdout:
+            if text.startswith("{"):
+                yield json.loads(text)
+            if time.monotonic() - started > CLIENT_LIMIT_S:
+                client.kill()
+    if client.returncode != 0:
+        raise SystemExit(f"the benchmark client ended with status {client.returncode}: {' '.join(command)}")
+
+
+def setting_of(args: argparse.Namespace) -> str:
+    machine = f"{os.cpu_count()} cores ({cpu_model()}), {platform.system()} {platform.release()}"
+    versions = f"CPython {platform.python_version()}, Java broker 4.9.7, official client 4.9.8"
+    effort = f"{args.effort.duration_s} s a figure after {args.effort.warmup_s} s of warm-up"
+    return (
+        f"{time.strftime('%Y-%m-%d')}, {args.rounds} rounds on {machine}; {versions}; {effort}; drains of "
+        f"{args.effort.drain_count:,} messages; log files of {plan.SEGMENT_BYTES >> 20} MiB; "
+        "ASYNC_FLUSH unless said."
+    )
+
+
+def cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="short figures, for a look and not for the record"
+    )
+    parser.add_argument("--scenarios", type=names, default=plan.SCENARIOS, help=",".join(plan.SCENARIOS))
+    parser.add_argument("--sizes", type=numbers, default=plan.SIZES, help="body sizes in bytes")
+    parser.add_argument("--rounds", type=int, default=2, help="lives of each broker (2)")
+    parser.add_argument(
+        "--store-dir", type=Path, default=None, help="where stores are made (needs about 20 GB)"
+    )
+    parser.add_argument("--from", dest="raw", type=Path, help="only make the table, from these raw lines")
+    parser.add_argument(
+        "--docs", action="store_true", help="write docs/performance.md even after a partial run"
+    )
+    args = parser.parse_args(argv)
+    args.effort = plan.QUICK if args.quick else plan.FULL
+    full = (args.scenarios, args.sizes, args.quick) == (
+        plan.SCENARIOS,
+        plan.SIZES,
+        False,
+    ) and args.rounds >= 2
+    args.write_docs = args.docs or (full and args.raw is None)
+    return args
+
+
+def names(text: str) -> tuple[str, ...]:
+    chosen = tuple(text.split(","))
+    if unknown := set(chosen) - set(plan.SCENARIOS):
+        raise argparse.ArgumentTypeError(f"no such scenario: {', '.join(sorted(unknown))}")
+    return chosen
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in text.split(","))
+
+
+def main() -> int:
+    args = parse()
+    if args.raw:
+        lines = [json.loads(text) for text in args.raw.read_text().splitlines()]
+    else:
+        RESULTS.mkdir(exist_ok=True)
+        raw = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
+        lines = []
+        with (
+            tempfile.TemporaryDirectory(prefix="orbitmq-bench-", dir=args.store_dir) as scratch,
+            raw.open("w") as out,
+        ):
+            for line in measure(args, Path(scratch)):
+                text = json.dumps(line)
+                print(text, flush=True)
+                print(text, file=out, flush=True)
+                lines.append(line)
+    section = report.markdown(lines, setting_of(args))
+    print(f"\n{section}")
+    if args.write_docs:
+        PAGE.write_text(report.with_section(PAGE.read_text("utf-8"), section), "utf-8")
+        print(f"written to {PAGE.relative_to(HERE.parent)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

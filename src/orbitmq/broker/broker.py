@@ -1,0 +1,270 @@
+"""The broker: its tables, its store, its ports and its clockwork, put together.
+
+Decisions live in the rooms; here they only meet. Everything runs on the event loop's thread except disk jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from random import Random
+
+from orbitmq.broker import client_handlers
+from orbitmq.broker.clients import ClientManager
+from orbitmq.broker.data_version import DataVersion
+from orbitmq.broker.delays import DelayOffsets
+from orbitmq.broker.events import offset_moved_event
+from orbitmq.broker.gateway import Gateway
+from orbitmq.broker.groups import GroupTable
+from orbitmq.broker.locks import QueueLocks
+from orbitmq.broker.offsets import OffsetTable
+from orbitmq.broker.persist import DELAYS, GROUPS, OFFSETS, TOPICS, ConfigStore
+from orbitmq.broker.registration import BrokerIdentity, Registrar
+from orbitmq.broker.send import SendHandler
+from orbitmq.broker.stats import BrokerStats
+from orbitmq.broker.timers import Timers
+from orbitmq.broker.topics import TopicTable
+from orbitmq.config import BrokerConfig
+from orbitmq.net.connection import Connection
+from orbitmq.net.limits import Limits
+from orbitmq.net.listener import Listener, bind_socket
+from orbitmq.store.cleaner import DISK_FULL
+from orbitmq.store.disk import Disk
+from orbitmq.store.flush import ThreadRunner
+from orbitmq.store.message_store import MessageStore
+from orbitmq.store.reading import ReadLimits, ReadResult
+from orbitmq.store.retention import RetentionRules
+from orbitmq.store.settings import StoreSettings
+from orbitmq.wire import topics as names
+from orbitmq.wire.bodies import SubscriptionData
+from orbitmq.wire.message_id import pack_host
+
+log = logging.getLogger("orbitmq.broker")
+
+Clock = Callable[[], int]
+
+
+class Broker:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        *,
+        disk: Disk | None = None,
+        config_path: str | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self.config = config
+        self.config_path = config_path
+        self.config_version = DataVersion()
+        self.clock = clock
+        self.disk = disk or Disk()
+        self.random = random or Random()
+        self.started_ms = clock()
+        self.topics = TopicTable(config)
+        self.groups = GroupTable(config)
+        self.offsets = OffsetTable()
+        self.delays = DelayOffsets()
+        self.clients = ClientManager()
+        self.locks = QueueLocks()
+        self.stats = BrokerStats(self.started_ms, config.broker_cluster_name)
+        self.tables = ConfigStore(self.disk, os.path.join(config.store_path_root_dir, "config"))
+        for name, table in (
+            (TOPICS, self.topics),
+            (GROUPS, self.groups),
+            (OFFSETS, self.offsets),
+            (DELAYS, self.delays),
+        ):
+            self.tables.add(name, table)
+        self.store: MessageStore
+        self.gateway: Gateway
+        self.registrar: Registrar
+        self._runner: ThreadRunner
+        self._listener: Listener
+        self._timers = Timers()
+        self._saving = False
+
+    # --- life -------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Recovers the store before the first connection is accepted; registers when clients can be served."""
+        config = self.config
+        self._runner = ThreadRunner(asyncio.get_running_loop())
+        sends = SendHandler(self, self.random)
+        bound = bind_socket(config.listen_host, config.listen_port)
+        try:
+            config.listen_port = bound.getsockname()[1]
+            self.store = MessageStore(
+                self._store_settings(), self.disk, self.clock, self._runner, self._read_limits(), self._retention()
+            )
+            self.store.lock()
+            self.tables.load()
+            self.store.open(self._is_live)
+        except BaseException:
+            self._runner.close()
+            bound.close()
+            raise
+        self.gateway = Gateway(self, sends)
+        self.store.on_arrival = self.gateway.pulls.arrived
+        self.topics.on_change.append(self._topic_changed)
+        self._listener = Listener(self.gateway, self._limits())
+        await self._listener.start_on(bound)
+        self.registrar = Registrar(
+            config.namesrv_addresses,
+            BrokerIdentity(
+                config.broker_cluster_name, config.broker_name, config.broker_id, self.address, self.ha_address
+            ),
+            lambda: self.topics.wrapper(broker_perm=config.broker_permission),
+            period_s=min(60.0, max(10.0, config.register_name_server_period / 1000)),
+            timeout_s=config.register_broker_timeout_mills / 1000,
+            compressed=config.compressed_register,
+            force_register=config.force_register,
+        )
+        await self.registrar.start()
+        self._start_timers()
+
+    def _start_timers(self) -> None:
+        every = self._timers.every
+        every(0.1, self.store.tick, "store")
+        every(0.5, lambda: self.gateway.pulls.expire(self.clock()), "held-pulls")
+        every(1.0, lambda: self.stats.tick(self.clock()), "stats")
+        every(10.0, lambda: client_handlers.expire(self, self.clock()), "clients")
+        every(lambda: self.config.flush_consumer_offset_interval / 1000, self.save_tables, "save-tables")
+        every(5.0, self._heal, "heal")
+        every(lambda: self.config.clean_resource_interval / 1000, self.store.cleaner.run, "cleaning")
+
+    async def stop(self) -> None:
+        """Clients are sent away first, then everything reaches the disk. Nothing acknowledged is left behind."""
+        await self._timers.stop()
+        await self.registrar.stop()
+        self._listener.stop_accepting()
+        self.gateway.pulls.release_all()
+        await self.gateway.stop_tasks()
+        await self._listener.stop()
+        self.store.close()
+        self.tables.save()
+
+    # --- addresses --------------------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        return f"{self.config.broker_ip1}:{self.config.listen_port}"
+
+    @property
+    def ha_address(self) -> str:
+        return f"{self.config.broker_ip2 or self.config.broker_ip1}:{self.config.ha_listen_port or self.config.listen_port + 1}"
+
+    def _limits(self) -> Limits:
+        config = self.config
+        return Limits(
+            max_frame_bytes=config.max_frame_bytes,
+            max_connections=config.max_connections,
+            max_partial_bytes=config.max_in_flight_bytes,
+            idle_seconds=config.connection_idle_seconds,
+        )
+
+    def _read_limits(self) -> ReadLimits:
+        config = self.config
+        return ReadLimits(
+            config.max_transfer_bytes_on_message_in_memory,
+            config.max_transfer_count_on_message_in_memory,
+            config.max_transfer_bytes_on_message_in_disk,
+            config.max_transfer_count_on_message_in_disk,
+        )
+
+    def _retention(self) -> RetentionRules:
+        config = self.config
+        return RetentionRules(
+            config.file_reserved_time * 3_600_000,
+            config.delete_hours(),
+            config.disk_max_used_space_ratio / 100,
+            config.disk_space_clean_forcibly_ratio / 100,
+            config.disk_space_warning_level_ratio / 100,
+            config.clean_file_forcibly_enable,
+        )
+
+    def _store_settings(self) -> StoreSettings:
+        config = self.config
+        return StoreSettings(
+            config.store_path_root_dir,
+            config.store_path_commit_log,
+            pack_host(self.address),
+            config.mapped_file_size_commit_log,
+            config.mapped_file_size_consume_queue,
+            config.max_hash_slot_num,
+            config.max_index_num,
+            config.message_index_enable,
+            config.sync_flush,
+            config.sync_flush_timeout,
+            config.flush_interval_commit_log,
+            delay_levels_ms=config.delay_levels_ms(),
+            in_memory_ratio=config.access_message_in_memory_max_ratio / 100,
+        )
+
+    # --- what the rooms ask of each other ---------------------------------------------------------------------
+
+    def _is_live(self, topic: str) -> bool:
+        """Topics whose queues are made anew from the log when they are missing; internal ones have no table entry."""
+        return self.topics.get(topic) is not None or names.is_system_topic(topic)
+
+    def register_soon(self, topic: str | None = None) -> None:
+        """Tells the name servers: about one topic that changed, or about everything."""
+        if topic is None:
+            self.registrar.register_soon()
+        else:
+            self.registrar.register_topic_soon(self.topics.wrapper([topic], self.config.broker_permission))
+
+    def _topic_changed(self, name: str, topic: object | None) -> None:
+        if topic is None:
+            self.gateway.pulls.topic_deleted(name)
+
+    def save_tables(self) -> None:
+        """Encodes what changed here and writes it in the disk thread; a busy disk does not hold up clients."""
+        if self._saving:
+            return
+        pending = self.tables.snapshot()
+        if not pending:
+            return
+        self._saving = True
+
+        def job() -> None:
+            for item in pending:
+                self.tables.write(item)
+
+        def done(error: BaseException | None) -> None:
+            self._saving = False
+            if error is not None:
+                log.error("topics, groups or offsets could not be saved, will be tried again: %s", error)
+
+        self._runner.submit(job, done)
+
+    def _heal(self) -> None:
+        if self.store.fault is not None and not self.store.fault.reason.startswith(DISK_FULL):
+            self.store.try_to_heal()
+
+    def connection_lost(self, conn: Connection) -> None:
+        client_handlers.connection_lost(self, conn)
+
+    def check_filter(self, subscription: SubscriptionData) -> None:
+        """Raises when a subscription's expression cannot be used."""
+        self.gateway.pulls.compile_filter(subscription)
+
+    def offset_moved(self, group: str, topic: str, queue_id: int, asked: int, now: int) -> None:
+        """Tells whoever watches OFFSET_MOVED_EVENT that a consumer asked for messages that are not there."""
+        log.warning(
+            "group %s asked for offset %d of %s queue %d, which is not there; it goes on at %d", group, asked, topic, queue_id, now
+        )
+        if not self.store.refusal and not self.config.is_slave:
+            self.store.put(offset_moved_event(self, group, topic, queue_id, asked, now))
+
+    def suggested_broker_id(self, group: str, result: ReadResult) -> int:
+        """Which broker of the group a consumer should ask next; the master, unless slaves may serve slow readers."""
+        return 0
+
+    def config_changed(self) -> None:
+        self.gateway.hot_send.configure()
+        self.store.reader.limits = self._read_limits()
+        self.store.cleaner.rules = self._retention()
+

@@ -1,0 +1,332 @@
+"""Serving a pull: check, read, answer; or hold it until something arrives.
+
+One path for all: the hot decoder only saves building a Command. A held pull is tried again when its queue grows and
+answered when it finds something or its time is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from struct import Struct
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from orbitmq.net.connection import Connection
+from orbitmq.net.errors import RequestError
+from orbitmq.store import reading
+from orbitmq.store.consume_queue import ConsumeQueue
+from orbitmq.store.reading import ReadResult
+from orbitmq.wire.bodies import SubscriptionData
+from orbitmq.wire.codes import Perm, PullFlag, ResponseCode
+from orbitmq.wire.command import CODEC_JSON, LANGUAGE, VERSION, Command, encode_head
+from orbitmq.wire.header_json import PULL, PullFields
+from orbitmq.wire.headers import PullHeader, parse
+from orbitmq.wire.subscription import build_subscription
+
+if TYPE_CHECKING:
+    from orbitmq.broker.broker import Broker
+
+Slow = Callable[[Connection, bytes, int, int], None]
+
+_PREFIX = Struct(">II").pack
+_decode = PULL.decode
+_ANSWER = (
+    b'{"code":%d,"extFields":{"maxOffset":"%d","minOffset":"%d","nextBeginOffset":"%d",'
+    b'"suggestWhichBrokerId":"%d"},"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d,"remark":"%b",'
+    b'"serializeTypeCurrentRPC":"JSON","version":' + str(VERSION).encode() + b"}"
+)
+
+_CODES = {
+    reading.FOUND: ResponseCode.SUCCESS,
+    reading.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    reading.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    reading.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    reading.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    reading.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    reading.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+_EMPTY = (reading.NO_MATCHED_LOGIC_QUEUE, reading.NO_MESSAGE_IN_QUEUE)
+
+
+class PullFilter:
+    """What of a queue a subscription wants: by the tag hash of the unit, and by looking at the record."""
+
+    __slots__ = ("accept", "tag_codes")
+
+    def __init__(
+        self, tag_codes: Collection[int] | None = None, accept: Callable[[bytes], bool] | None = None
+    ) -> None:
+        self.tag_codes = tag_codes
+        self.accept = accept
+
+
+EVERYTHING = PullFilter()
+
+
+class Pull:
+    """One pull request, as long as it is not answered."""
+
+    __slots__ = ("codec", "conn", "deadline_ms", "fields", "filter", "offset", "opaque", "started_ms")
+
+    def __init__(self, conn: Connection, opaque: int, codec: int, fields: PullFields, started_ms: int) -> None:
+        self.conn = conn
+        self.opaque = opaque
+        self.codec = codec
+        self.fields = fields
+        self.started_ms = started_ms
+        self.deadline_ms = 0
+        self.filter = EVERYTHING
+        self.offset = fields.queue_offset
+
+
+class PullHandler:
+    def __init__(self, broker: Broker, slow: Slow) -> None:
+        self._broker = broker
+        self._slow = slow
+        self._held: dict[Pull, ConsumeQueue] = {}
+        self._filters: dict[tuple[str, str], tuple[SubscriptionData, PullFilter]] = {}
+        self.compile_filter: Callable[[SubscriptionData], PullFilter] = tag_filter
+        """Replaced by the filter room, which also knows SQL92."""
+
+    # --- entry ------------------------------------------------------------------------------------------------
+
+    def hot(self, conn: Connection, data: bytes, start: int, header_end: int, stop: int) -> None:
+        try:
+            header = _decode(data[start + 4 : header_end])
+        except msgspec.DecodeError:
+            self._slow(conn, data, start, stop)
+            return
+        pull = Pull(conn, header.opaque, CODEC_JSON, header.extFields, self._broker.clock())
+        try:
+            self._start(pull)
+        except RequestError as error:
+            self._refuse(pull, error)
+
+    def handle(self, conn: Connection, command: Command) -> None:
+        header = parse(PullHeader, command.ext)
+        fields = PullFields(
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            header.max_msg_nums,
+            header.sys_flag,
+            header.commit_offset,
+            header.suspend_timeout_millis,
+            header.sub_version,
+            header.subscription,
+            header.expression_type,
+        )
+        pull = Pull(conn, command.opaque, command.codec, fields, self._broker.clock())
+        self._start(pull)
+
+    # --- checks, in the documented order ----------------------------------------------------------------------
+
+    def _start(self, pull: Pull) -> None:
+        f = pull.fields
+        broker = self._broker
+        if not broker.config.broker_permission & Perm.READ:
+            raise RequestError(ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden")
+        group = broker.groups.find(f.consumer_group, pull.started_ms)
+        if group is None:
+            raise RequestError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{f.consumer_group}] does not exist; create it or switch "
+                "autoCreateSubscriptionGroup on",
+            )
+        if not group.consume_enable:
+            raise RequestError(
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {f.consumer_group} may not consume"
+            )
+        topic = broker.topics.get(f.topic)
+        if topic is None:
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{f.topic}] not exist, apply first please!")
+        if not topic.perm & Perm.READ:
+            raise RequestError(ResponseCode.NO_PERMISSION, f"the topic[{f.topic}] pulling message is forbidden")
+        if not 0 <= f.queue_id < topic.read_queue_nums:
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{f.queue_id}] is illegal, topic:[{f.topic}] topicConfig.readQueueNums:"
+                f"[{topic.read_queue_nums}] consumer:[{pull.conn.peer}]",
+            )
+        pull.filter = self._filter(pull)
+        if f.sys_flag & PullFlag.COMMIT_OFFSET and not broker.config.is_slave:
+            broker.offsets.commit(f.consumer_group, f.topic, f.queue_id, f.commit_offset)
+        self._read(pull, may_hold=bool(f.sys_flag & PullFlag.SUSPEND) and f.suspend_timeout_millis > 0)
+
+    def _filter(self, pull: Pull) -> PullFilter:
+        f = pull.fields
+        if f.sys_flag & PullFlag.SUBSCRIPTION:
+            expression = f.subscription or "*"
+            kind = f.expression_type or "TAG"
+            if kind == "TAG" and expression == "*":
+                return EVERYTHING
+            try:
+                return self.compile_filter(build_subscription(f.topic, expression, kind, version_ms=f.sub_version))
+            except ValueError as error:
+                raise RequestError(
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
+                ) from error
+        broker = self._broker
+        consumers = broker.clients.consumer_group(f.consumer_group)
+        if consumers is None:
+            raise RequestError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's group info not exist: no heartbeat of group {f.consumer_group} reached this broker",
+            )
+        if consumers.message_model == "BROADCASTING":
+            config = broker.groups.get(f.consumer_group)
+            if config is not None and not config.consume_broadcast_enable:
+                raise RequestError(
+                    ResponseCode.NO_PERMISSION, f"the consumer group[{f.consumer_group}] can not consume by broadcast way"
+                )
+        subscription = consumers.subscriptions.get(f.topic)
+        if subscription is None:
+            raise RequestError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist: group {f.consumer_group} does not subscribe to {f.topic}",
+            )
+        if subscription.sub_version < f.sub_version:
+            raise RequestError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        key = (f.consumer_group, f.topic)
+        known = self._filters.get(key)
+        if known is not None and known[0] is subscription:
+            return known[1]
+        compiled = self.compile_filter(subscription)
+        self._filters[key] = (subscription, compiled)
+        return compiled
+
+    # --- reading and answering --------------------------------------------------------------------------------
+
+    def _read(self, pull: Pull, may_hold: bool) -> None:
+        f = pull.fields
+        store = self._broker.store
+        wanted = pull.filter
+        result = store.reader.read(
+            store.find_queue(f.topic, f.queue_id), pull.offset, f.max_msg_nums, wanted.tag_codes, wanted.accept
+        )
+        code = _CODES.get(result.status)
+        if code is None:  # nothing was ever stored here
+            code = ResponseCode.PULL_OFFSET_MOVED if f.queue_offset else ResponseCode.PULL_NOT_FOUND
+        if code == ResponseCode.PULL_NOT_FOUND and may_hold:
+            self._hold(pull)
+            return
+        self._answer(pull, int(code), result)
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            self._broker.offset_moved(f.consumer_group, f.topic, f.queue_id, f.queue_offset, result.next_offset)
+
+    def _answer(self, pull: Pull, code: int, result: ReadResult) -> None:
+        suggested = self._broker.suggested_broker_id(pull.fields.consumer_group, result)
+        if pull.codec == CODEC_JSON:
+            header = _ANSWER % (
+                code,
+                result.max_offset,
+                result.min_offset,
+                result.next_offset,
+                suggested,
+                pull.opaque,
+                result.status.encode(),
+            )
+            size = len(header)
+            head = _PREFIX(size + 4 + result.size, size) + header
+        else:
+            head = encode_head(
+                Command(
+                    code,
+                    flag=1,
+                    opaque=pull.opaque,
+                    ext={
+                        "maxOffset": str(result.max_offset),
+                        "minOffset": str(result.min_offset),
+                        "nextBeginOffset": str(result.next_offset),
+                        "suggestWhichBrokerId": str(suggested),
+                    },
+                    remark=result.status,
+                    codec=pull.codec,
+                    body=b"".join(result.chunks),
+                )
+            )
+        pull.conn.send_parts([head, *result.chunks])
+        if result.messages:
+            f = pull.fields
+            self._broker.stats.get(
+                f.topic, f.consumer_group, result.messages, result.size, self._broker.clock() - pull.started_ms
+            )
+
+    def _refuse(self, pull: Pull, error: RequestError) -> None:
+        reply = Command(error.code, flag=1, opaque=pull.opaque, remark=error.remark, codec=pull.codec)
+        pull.conn.send(encode_head(reply))
+
+    # --- held pulls -------------------------------------------------------------------------------------------
+
+    def _hold(self, pull: Pull) -> None:
+        f = pull.fields
+        config = self._broker.config
+        wait_ms = f.suspend_timeout_millis if config.long_polling_enable else config.short_polling_time_mills
+        pull.deadline_ms = self._broker.clock() + min(wait_ms, 300_000)
+        queue = self._broker.store.queue(f.topic, f.queue_id)
+        queue.waiters.append(pull)
+        self._held[pull] = queue
+
+    def arrived(self, queue: ConsumeQueue) -> None:
+        """The queue grew: whoever finds something now is answered, the others keep waiting from where they looked."""
+        waiters = queue.waiters
+        queue.waiters = []
+        for pull in waiters:
+            if pull.conn.closed:
+                self._held.pop(pull, None)
+                continue
+            wanted = pull.filter
+            reader = self._broker.store.reader
+            result = reader.read(queue, pull.offset, pull.fields.max_msg_nums, wanted.tag_codes, wanted.accept)
+            if result.status in (reading.NO_MATCHED_MESSAGE, reading.OFFSET_OVERFLOW_ONE):
+                pull.offset = max(pull.offset, result.next_offset)
+                queue.waiters.append(pull)
+                continue
+            self._held.pop(pull, None)
+            self._finish(pull)
+
+    def expire(self, now_ms: int) -> None:
+        """Answers held pulls whose time is over, and forgets those whose client has gone."""
+        due = [pull for pull in self._held if pull.deadline_ms <= now_ms or pull.conn.closed]
+        for pull in due:
+            queue = self._held.pop(pull)
+            if pull in queue.waiters:
+                queue.waiters.remove(pull)
+            if not pull.conn.closed:
+                self._finish(pull)
+
+    def topic_deleted(self, name: str) -> None:
+        for pull, queue in list(self._held.items()):
+            if queue.topic == name:
+                del self._held[pull]
+                self._refuse(pull, RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] was deleted"))
+
+    def release_all(self) -> None:
+        """At shutdown: every held pull gets its answer, so that clients turn to another broker at once."""
+        for pull in list(self._held):
+            self._held.pop(pull)
+            if not pull.conn.closed:
+                self._finish(pull)
+
+    def _finish(self, pull: Pull) -> None:
+        try:
+            self._read(pull, may_hold=False)
+        except RequestError as error:
+            self._refuse(pull, error)
+
+    @property
+    def held_count(self) -> int:
+        return len(self._held)
+
+
+def tag_filter(subscription: SubscriptionData) -> PullFilter:
+    if subscription.expression_type not in ("", "TAG", None):
+        raise RequestError(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {subscription.expression_type}",
+        )
+    if subscription.sub_string in ("*", "") or not subscription.code_set:
+        return EVERYTHING
+    return PullFilter(frozenset(subscription.code_set))

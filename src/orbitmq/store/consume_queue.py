@@ -1,0 +1,223 @@
+"""One queue of one topic: 20-byte units that point into the commit log, in the order of the queue.
+
+A unit is (log offset 8, record size 4, tag hash or delivery time 8). `next_offset` counts what was assigned at append,
+`max_offset` what consumers may see; the two differ while a group commit or a failed write is pending.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from struct import Struct
+from typing import Any
+
+from orbitmq.store.disk import Disk
+from orbitmq.store.segment import DescriptorCache, SegmentSeries
+from orbitmq.wire.java_hash import string_hash
+
+UNIT = Struct(">qiq")
+UNIT_BYTES = UNIT.size
+_FILLER = UNIT.pack(0, 0x7FFFFFFF, 0)
+
+
+class ConsumeQueue:
+    __slots__ = (
+        "_series",
+        "_tail",
+        "dirty",
+        "min_offset",
+        "max_offset",
+        "next_offset",
+        "prefix",
+        "prefix_hash",
+        "queue_id",
+        "topic",
+        "topic_part",
+        "unsynced",
+        "waiters",
+    )
+
+    def __init__(
+        self, disk: Disk, root: str, topic: str, queue_id: int, file_bytes: int, cache: DescriptorCache
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        encoded = topic.encode()
+        self.topic_part = bytes([len(encoded)]) + encoded
+        self.prefix = encoded + b"#"
+        self.prefix_hash = string_hash(topic + "#")
+        self._series = SegmentSeries(disk, os.path.join(root, topic, str(queue_id)), file_bytes, cache)
+        self._tail: list[bytes] = []
+        self.min_offset = 0
+        self.max_offset = 0
+        self.next_offset = 0
+        self.dirty = False
+        self.unsynced = False
+        self.waiters: list[Any] = []
+
+    # --- writing ----------------------------------------------------------------------------------------------
+
+    def push(self, unit: bytes) -> None:
+        """A unit that became visible; `drain` brings it to the file."""
+        self._tail.append(unit)
+
+    def drain(self) -> None:
+        tail = self._tail
+        if not tail:
+            return
+        if not self._series.bases and self.max_offset:
+            self._fill_before(self.max_offset)
+        self._series.write(self.max_offset * UNIT_BYTES, tail[0] if len(tail) == 1 else b"".join(tail))
+        self.max_offset += len(tail)
+        tail.clear()
+        self.unsynced = True
+
+    def put_at(self, offset: int, unit: bytes) -> bool:
+        """Recovery: this unit belongs at this offset. True when the file had something else there."""
+        if not self._series.bases and offset:
+            self._fill_before(offset)
+            self.min_offset = self.max_offset = self.next_offset = offset
+        changed = self._series.read(offset * UNIT_BYTES, UNIT_BYTES) != unit
+        if changed:
+            self._series.write(offset * UNIT_BYTES, unit)
+            self.unsynced = True
+        if offset >= self.max_offset:
+            self.max_offset = self.next_offset = offset + 1
+        return changed
+
+    def _fill_before(self, offset: int) -> None:
+        """A first file that does not begin with the queue's first message: the place before is marked as such."""
+        position = offset * UNIT_BYTES
+        base = position - position % self._series.segment_bytes
+        self._series.create(base)
+        count = (position - base) // UNIT_BYTES
+        if count:
+            self._series.write(base, _FILLER * count)
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def read_units(self, offset: int, count: int) -> bytes:
+        """Up to `count` visible units from `offset` on, fewer at a file border; empty outside the queue."""
+        if offset < self.min_offset:
+            return b""
+        count = min(count, self.max_offset - offset)
+        return self._series.read(offset * UNIT_BYTES, count * UNIT_BYTES) if count > 0 else b""
+
+    def unit(self, offset: int) -> tuple[int, int, int] | None:
+        data = self.read_units(offset, 1)
+        return UNIT.unpack(data) if len(data) == UNIT_BYTES else None
+
+    def next_file_offset(self, offset: int) -> int:
+        per_file = self._series.segment_bytes // UNIT_BYTES
+        return offset - offset % per_file + per_file
+
+    def file_ranges(self) -> Iterator[tuple[int, int, int]]:
+        """(first offset, end offset, last modified ms) of each file, clipped to the visible range."""
+        for base in self._series.bases:
+            first = max(base // UNIT_BYTES, self.min_offset)
+            end = min((base + self._series.segment_bytes) // UNIT_BYTES, self.max_offset)
+            if first < end:
+                yield first, end, self._series.last_modified_ms(base)
+
+    @property
+    def end_in_log(self) -> int:
+        """Where in the log the newest visible message of this queue ends, 0 when there is none."""
+        last = self.unit(self.max_offset - 1) if self.max_offset > self.min_offset else None
+        return last[0] + last[1] if last and last[1] != 0x7FFFFFFF else 0
+
+    # --- loading, cutting, cleaning ---------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Finds the end: the last unit, counted from the newest file back, behind which there are only zeros."""
+        self._series.load()
+        bases = self._series.bases
+        if not bases:
+            return
+        self.min_offset = bases[0] // UNIT_BYTES
+        end = self.min_offset
+        for base in reversed(bases):
+            # A unit is never all zero (its size is positive), though its tag hash may be: round up.
+            filled = -(-self._series.filled_bytes(base) // UNIT_BYTES)
+            if filled:
+                end = base // UNIT_BYTES + filled
+                break
+        self.max_offset = self.next_offset = end
+        self._skip_filler()
+
+    def _skip_filler(self) -> None:
+        """Units (0, 2147483647, 0) stand for messages that were never here."""
+        per_file = self._series.segment_bytes // UNIT_BYTES
+        units = self._series.read(self.min_offset * UNIT_BYTES, per_file * UNIT_BYTES)
+        count = 0
+        while units[count * UNIT_BYTES : (count + 1) * UNIT_BYTES] == _FILLER:
+            count += 1
+        self.min_offset = min(self.min_offset + count, self.max_offset)
+
+    def cut_from_log_offset(self, log_end: int) -> int:
+        """Drops the units at the end that point at or past `log_end`; how many they were."""
+        keep = self.max_offset
+        while keep > self.min_offset:
+            start = max(self.min_offset, keep - 1024)
+            units = self._read_range(start, keep)
+            good = len(units) // UNIT_BYTES
+            while good:
+                offset, size, _ = UNIT.unpack_from(units, (good - 1) * UNIT_BYTES)
+                if 0 <= offset and 0 < size and offset + size <= log_end:
+                    break
+                good -= 1
+            keep = start + good
+            if good:
+                break
+        dropped = self.max_offset - keep
+        if dropped:
+            self.cut(keep)
+        return dropped
+
+    def _read_range(self, start: int, end: int) -> bytes:
+        parts = []
+        while start < end:
+            data = self._series.read(start * UNIT_BYTES, (end - start) * UNIT_BYTES)
+            if not data:
+                break
+            parts.append(data)
+            start += len(data) // UNIT_BYTES
+        return b"".join(parts)
+
+    def cut(self, offset: int) -> None:
+        self._series.truncate_from(offset * UNIT_BYTES)
+        self.max_offset = self.next_offset = offset
+        self.min_offset = min(self.min_offset, offset)
+
+    def raise_minimum(self, log_start: int) -> bool:
+        """After old log files went: forgets units that point below `log_start`, by binary search. True when it moved."""
+        low, high = self.min_offset, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(middle)
+            if unit is None or unit[0] < log_start:
+                low = middle + 1
+            else:
+                high = middle
+        moved = low != self.min_offset
+        self.min_offset = low
+        return moved
+
+    def drop_old_files(self) -> int:
+        """Deletes files that lie wholly below the minimum, never the last one."""
+        victims = [b for b in self._series.bases[:-1] if (b + self._series.segment_bytes) // UNIT_BYTES <= self.min_offset]
+        for base in victims:
+            self._series.remove(base)
+        return len(victims)
+
+    def take_unsynced_paths(self) -> list[str]:
+        """Files to bring to the device: written ones are always the newest."""
+        self.unsynced = False
+        return [self._series.path(base) for base in self._series.bases[-2:]]
+
+    def destroy(self) -> None:
+        self._series.destroy()
+        self._tail.clear()
+
+    def close(self) -> None:
+        self._series.close()
+

@@ -1,0 +1,102 @@
+"""Group commit: who waits for which part of the log to be on the device, and who is told when it is.
+
+Policy only; the flushing itself is a job for a `Runner`. A failed flush is final: the system may have dropped the
+dirty pages, so no later success proves anything about them, and the store takes no more writes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+
+from orbitmq.store.commit_log import CommitLog
+from orbitmq.store.disk import Disk
+from orbitmq.store.flush import Runner
+
+
+class Durable(Enum):
+    YES = "yes"
+    TIMEOUT = "timeout"
+    FAILED = "failed"
+
+
+Waiter = Callable[[Durable], None]
+
+
+class Durability:
+    __slots__ = ("_busy", "_disk", "_log", "_on_failed", "_on_flushed", "_runner", "_timeout_ms", "_waiters", "failed", "offset")
+
+    def __init__(
+        self,
+        log: CommitLog,
+        disk: Disk,
+        runner: Runner,
+        timeout_ms: int,
+        on_flushed: Callable[[int], None],
+        on_failed: Callable[[BaseException], None],
+    ) -> None:
+        self._log = log
+        self._disk = disk
+        self._runner = runner
+        self._timeout_ms = timeout_ms
+        self._on_flushed = on_flushed
+        self._on_failed = on_failed
+        self._waiters: deque[tuple[int, int, Waiter]] = deque()
+        self._busy = False
+        self.failed = False
+        self.offset = log.position
+
+    def when(self, end: int, now_ms: int, waiter: Waiter) -> None:
+        """Calls the waiter once the log is on the device up to `end`, at once if it already is."""
+        if end <= self.offset:
+            waiter(Durable.YES)
+        elif self.failed:
+            waiter(Durable.FAILED)
+        else:
+            self._waiters.append((end, now_ms + self._timeout_ms, waiter))
+
+    def kick(self) -> None:
+        """Starts a flush of everything written so far, unless one is under way: that one's end starts the next."""
+        if self._busy or self.failed:
+            return
+        target = self._log.position
+        if target <= self.offset:
+            return
+        series = self._log.series
+        size = series.segment_bytes
+        first = self.offset - self.offset % size
+        descriptors = [series.fd(base) for base in series.bases if first <= base < target]
+        fdatasync = self._disk.fdatasync
+
+        def job() -> None:
+            for fd in descriptors:
+                fdatasync(fd)
+
+        self._busy = True
+        self._runner.submit(job, lambda error: self._finished(target, error))
+
+    def _finished(self, target: int, error: BaseException | None) -> None:
+        self._busy = False
+        if error is not None:
+            self.failed = True
+            self._on_failed(error)
+            while self._waiters:
+                self._waiters.popleft()[2](Durable.FAILED)
+            return
+        self.offset = target
+        self._on_flushed(target)
+        waiters = self._waiters
+        while waiters and waiters[0][0] <= target:
+            waiters.popleft()[2](Durable.YES)
+        if waiters:
+            self.kick()
+
+    def expire(self, now_ms: int) -> None:
+        """Waiters stand in order of time, so the first one that may still wait ends the search."""
+        while self._waiters and self._waiters[0][1] <= now_ms:
+            self._waiters.popleft()[2](Durable.TIMEOUT)
+
+    @property
+    def busy(self) -> bool:
+        return self._busy

@@ -1,0 +1,70 @@
+"""Bringing written bytes to the device, outside the event loop's thread.
+
+`os.fdatasync` releases the GIL, so one thread that does nothing else costs the loop nothing. At most one job is under
+way; whatever was appended meanwhile is covered by the next one, which is what makes a group commit of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+Job = Callable[[], None]
+Done = Callable[[BaseException | None], None]
+
+
+class Runner(Protocol):
+    """Runs disk jobs one after the other and reports each one's end on the store's own thread."""
+
+    def submit(self, job: Job, done: Done) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class InlineRunner:
+    """Runs each job at once: for tools and tests without an event loop."""
+
+    def submit(self, job: Job, done: Done) -> None:
+        try:
+            job()
+        except OSError as error:
+            done(error)
+        else:
+            done(None)
+
+    def close(self) -> None:
+        return
+
+
+class ThreadRunner:
+    """One disk thread behind an event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._jobs: queue.SimpleQueue[tuple[Job, Done] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="orbitmq-disk", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job, done: Done) -> None:
+        self._jobs.put((job, done))
+
+    def _run(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            job, done = item
+            error: BaseException | None = None
+            try:
+                job()
+            except OSError as failure:
+                error = failure
+            try:
+                self._loop.call_soon_threadsafe(done, error)
+            except RuntimeError:
+                return  # the loop is gone, and with it everybody who would wait for the answer
+
+    def close(self) -> None:
+        """Waits for the jobs already given."""
+        self._jobs.put(None)
+        self._thread.join(timeout=30)

@@ -1,0 +1,493 @@
+"""The store as the broker sees it: append, become durable, read, find.
+
+Everything runs on one thread (the event loop's); only flush jobs run elsewhere, through the `Runner`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orbitmq.store.checkpoint import Checkpoint
+from orbitmq.store.cleaner import Cleaner
+from orbitmq.store.commit_log import CommitLog
+from orbitmq.store.consume_queue import UNIT, ConsumeQueue
+from orbitmq.store.disk import Disk
+from orbitmq.store.dispatch import Dispatcher, Rows, Units
+from orbitmq.store.durability import Durability, Durable, Waiter
+from orbitmq.store.flush import InlineRunner, Runner
+from orbitmq.store.inner_message import InnerMessage, PutResult
+from orbitmq.store.key_index import IndexService
+from orbitmq.store.mark import FILE_NAME as MARK_FILE
+from orbitmq.store.mark import RecoveryMark
+from orbitmq.store.reading import QueueReader, ReadLimits
+from orbitmq.store.recovery import RecoveryReport, recover
+from orbitmq.store.retention import RetentionRules
+from orbitmq.store.segment import DescriptorCache, SegmentSeries
+from orbitmq.store.settings import StoreSettings
+from orbitmq.wire.topics import is_system_topic
+
+if TYPE_CHECKING:
+    from orbitmq.store.file_lock import FileLock
+
+log = logging.getLogger("orbitmq.store")
+
+
+@dataclass(slots=True)
+class Fault:
+    """Why the store takes no writes. A full disk heals by itself, a failed flush does not."""
+
+    reason: str
+    heals: bool
+
+
+class MessageStore:
+    def __init__(
+        self,
+        settings: StoreSettings,
+        disk: Disk,
+        clock: Callable[[], int],
+        runner: Runner | None = None,
+        limits: ReadLimits | None = None,
+        retention: RetentionRules | None = None,
+    ) -> None:
+        self.settings = settings
+        self.disk = disk
+        self.clock = clock
+        self._runner = runner or InlineRunner()
+        self._log_files = DescriptorCache(disk, limit=1 << 20)
+        self._queue_files = DescriptorCache(disk)
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
+        series = SegmentSeries(disk, settings.log_directory, settings.commit_log_file_bytes, self._log_files)
+        self.log = CommitLog(disk, series, clock, settings.store_host)
+        self.index: IndexService | None = None
+        if settings.index_enable:
+            self.index = IndexService(
+                disk, self._path("index"), clock, settings.index_slots, settings.index_entries
+            )
+        self.dispatcher = Dispatcher(self.index, self._arrived)
+        self.reader = QueueReader(self.log, settings.in_memory_bytes, limits or ReadLimits())
+        self.cleaner = Cleaner(self, retention or RetentionRules())
+        self.checkpoint = Checkpoint()
+        self.mark = RecoveryMark()
+        self.on_arrival: Callable[[ConsumeQueue], None] | None = None
+        self.fault: Fault | None = None
+        self.durability: Durability
+        self._lock: FileLock | None = None
+        self._waiting_dispatch: list[tuple[int, Units, Rows]] = []
+        self._last_flush_ms = 0
+        self._last_sync_ms = 0
+        self._opened = False
+        self._preparing_segment = False
+
+    def _path(self, *parts: str) -> str:
+        return os.path.join(self.settings.root, *parts)
+
+    # --- opening and closing ----------------------------------------------------------------------------------
+
+    def lock(self) -> None:
+        """Makes the directory ours, or says who has it. Nothing in it may be read for use before that."""
+        if self._lock is None:
+            self.disk.makedirs(self.settings.root)
+            self._lock = self.disk.lock_file(self._path("lock"))
+
+    def open(self, is_live: Callable[[str], bool] = lambda topic: True) -> RecoveryReport:
+        """Loads the files, repairs what a crash left, and starts to take writes.
+
+        Queues are only made anew from the log for topics that `is_live` says still exist.
+        """
+        self.lock()
+        try:
+            report = self._load_and_recover(is_live)
+        except BaseException:
+            self._release()
+            raise
+        self._opened = True
+        return report
+
+    def _load_and_recover(self, is_live: Callable[[str], bool]) -> RecoveryReport:
+        clean = not self.disk.exists(self._path("abort"))
+        self.disk.makedirs(self.settings.log_directory)
+        self.log.series.load()
+        self.checkpoint = Checkpoint.load(self.disk, self._path("checkpoint"))
+        self.mark = RecoveryMark.load(self.disk, self._path(MARK_FILE))
+        self._load_queues()
+        report = recover(self, clean, is_live)
+        self.log.start_at(report.log_end)
+        self.log.store_ms = report.last_store_ms
+        self.reader.trusted_from = max([report.scanned_from, *(damage.end for damage in report.damage)])
+        self.durability = Durability(
+            self.log,
+            self.disk,
+            self._runner,
+            self.settings.sync_flush_timeout_ms,
+            self._flushed,
+            self._flush_failed,
+        )
+        self.disk.write_file(self._path("abort"), b"", sync=True)
+        self.disk.fsync_dir(self.settings.root)
+        self._last_sync_ms = self._last_flush_ms = self.clock()
+        return report
+
+    def _load_queues(self) -> None:
+        root = self._path("consumequeue")
+        for topic in self.disk.listdir(root):
+            for name in self.disk.listdir(os.path.join(root, topic)):
+                if name.isdigit():
+                    self.queue(topic, int(name)).load()
+
+    def close(self) -> None:
+        """Orderly stop: everything on disk, the mark of a running broker removed. Safe to call twice."""
+        if not self._opened:
+            return
+        self._opened = False
+        self._runner.close()
+        clean = self.fault is None and not self.durability.failed
+        try:
+            self._finish_writes()
+        except OSError as error:
+            clean = False
+            log.error("the store was not closed cleanly, the next start will recover it: %s", error)
+        if clean and not self.dispatcher.behind:
+            self.disk.unlink(self._path("abort"))
+            self.disk.fsync_dir(self.settings.root)
+        self._release()
+
+    def _finish_writes(self) -> None:
+        for base in self.log.series.bases[-2:]:
+            self.disk.fdatasync(self.log.series.fd(base))
+        for _, units, rows in self._waiting_dispatch:
+            self.dispatcher.dispatch(units, rows)
+        self._waiting_dispatch.clear()
+        self.dispatcher.retry()
+        self.dispatcher.drain_index()
+        self._sync_files(self._unsynced_paths())
+        index_ms = self.index.flush() if self.index is not None else self.checkpoint.index_ms
+        self._save_checkpoint(self.log.position, self.log.store_ms, index_ms)
+
+    def _release(self) -> None:
+        if self.index is not None:
+            self.index.close()
+        for queue in self._queues.values():
+            queue.close()
+        self.log.series.close()
+        self._queue_files.close()
+        self._log_files.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    # --- queues -----------------------------------------------------------------------------------------------
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made if it is new."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            queue = ConsumeQueue(
+                self.disk,
+                self._path("consumequeue"),
+                topic,
+                queue_id,
+                self.settings.consume_queue_file_bytes,
+                self._queue_files,
+            )
+            self._queues[topic, queue_id] = queue
+            self._by_topic.setdefault(topic, {})[queue_id] = queue
+        return queue
+
+    def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self._queues.get((topic, queue_id))
+
+    def queues_of(self, topic: str) -> dict[int, ConsumeQueue]:
+        return self._by_topic.get(topic, {})
+
+    def topics(self) -> list[str]:
+        return list(self._by_topic)
+
+    def all_queues(self) -> Iterator[ConsumeQueue]:
+        return iter(self._queues.values())
+
+    def delete_topic(self, topic: str) -> None:
+        """Forgets the queues of a topic and deletes their files; the log keeps the records until it is cleaned."""
+        self.mark.deleted_topics[topic] = self.log.position
+        for queue_id, queue in self._by_topic.pop(topic, {}).items():
+            queue.close()
+            queue.destroy()
+            del self._queues[topic, queue_id]
+            directory = self._path("consumequeue", topic, str(queue_id))
+            if self.disk.exists(directory):
+                self.disk.rmdir(directory)
+        if self.disk.exists(self._path("consumequeue", topic)):
+            self.disk.rmdir(self._path("consumequeue", topic))
+        if self._opened:
+            self.mark.save(self.disk, self._path(MARK_FILE))
+
+    # --- appending --------------------------------------------------------------------------------------------
+
+    @property
+    def refusal(self) -> str:
+        """Why no write is taken now, for the answer to the client; empty when writes are welcome."""
+        return self.fault.reason if self.fault else ""
+
+    def put(self, message: InnerMessage) -> PutResult:
+        """Appends one message made inside the broker. OSError: nothing was stored."""
+        self.stage_inner(message)
+        queue = self.log.units[-1][0]
+        position, size, _ = UNIT.unpack(self.log.units[-1][1])
+        queue_offset = queue.next_offset - 1
+        self.commit_staged()
+        return PutResult(position, queue_offset, size, self.log.store_ms)
+
+    def stage_inner(self, message: InnerMessage) -> int:
+        return self.log.stage(
+            self.queue(message.topic, message.queue_id),
+            message.body,
+            message.properties,
+            message.sys_flag,
+            message.flag,
+            message.born_ms,
+            message.born_host,
+            message.reconsume_times,
+            message.prepared_offset,
+            message.tags_code,
+            message.unique_key,
+            message.keys,
+        )
+
+    def commit_staged(self) -> int:
+        """Writes what was staged in the log; visible at once, or after the flush when acks mean flushed."""
+        try:
+            units, rows = self.log.commit()
+        except OSError as error:
+            self.log.roll_back()
+            self._write_failed(error)
+            raise
+        end = self.log.position
+        if self.settings.sync_flush:
+            self._waiting_dispatch.append((end, units, rows))
+            self.durability.kick()
+        else:
+            self._dispatch(units, rows)
+        return end
+
+    def when_durable(self, end: int, waiter: Waiter) -> None:
+        """Under asynchronous flush an ack does not wait for the device."""
+        if self.settings.sync_flush:
+            self.durability.when(end, self.clock(), waiter)
+        else:
+            waiter(Durable.YES)
+
+    def _flushed(self, offset: int) -> None:
+        waiting = self._waiting_dispatch
+        count = 0
+        for end, units, rows in waiting:
+            if end > offset:
+                break
+            count += 1
+            self._dispatch(units, rows)
+        del waiting[:count]
+
+    def _dispatch(self, units: Units, rows: Rows) -> None:
+        try:
+            self.dispatcher.dispatch(units, rows)
+        except OSError as error:
+            self._write_failed(error)
+
+    def _arrived(self, queue: ConsumeQueue) -> None:
+        if self.on_arrival is not None:
+            self.on_arrival(queue)
+
+    # --- faults -----------------------------------------------------------------------------------------------
+
+    def _write_failed(self, error: OSError) -> None:
+        if self.fault is None:
+            log.error("the store cannot write and refuses messages until it can again: %s", error)
+        self.fault = self.fault or Fault(f"the store cannot write: {error.strerror or error}", heals=True)
+
+    def _flush_failed(self, error: BaseException) -> None:
+        log.critical("flushing the log failed; the store is read-only until the broker is restarted: %s", error)
+        self.fault = Fault(f"flushing the log failed ({error}); the broker is read-only until it is restarted", False)
+
+    def refuse_writes(self, reason: str) -> None:
+        """A watermark was passed, or the broker is shutting down."""
+        if self.fault is None:
+            self.fault = Fault(reason, heals=True)
+
+    def try_to_heal(self) -> None:
+        """Called while a fault that can heal is present and its cause may have gone."""
+        if self.fault is None or not self.fault.heals:
+            return
+        try:
+            self.dispatcher.retry()
+            self.dispatcher.drain_index()
+        except OSError:
+            return
+        log.warning("the store takes messages again")
+        self.fault = None
+
+    # --- what has to happen now and then ----------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Every tenth of a second or so: pending index rows, flushes that are due, waiters that waited too long."""
+        now = self.clock()
+        try:
+            self.dispatcher.drain_index()
+        except OSError as error:
+            self._write_failed(error)
+        self.durability.expire(now)
+        if now - self._last_flush_ms >= self.settings.flush_interval_ms:
+            self._last_flush_ms = now
+            self.durability.kick()
+            self._prepare_next_segment()
+        if now - self._last_sync_ms >= self.settings.queue_sync_interval_ms and not self.durability.failed:
+            self._last_sync_ms = now
+            self._start_sync()
+
+    def _prepare_next_segment(self) -> None:
+        """The next file is made while half of this one is left, so that no message waits for it."""
+        series = self.log.series
+        if self._preparing_segment or series.end - self.log.position > series.segment_bytes // 2:
+            return
+        base, path = series.end, series.path(series.end)
+        self._preparing_segment = True
+
+        def job() -> None:
+            self.disk.close(self.disk.open_rw(path, create=True, size=series.segment_bytes))
+            self.disk.fsync_dir(series.directory)
+
+        def done(error: BaseException | None) -> None:
+            self._preparing_segment = False
+            if error is None and self._opened and series.end == base:
+                series.bases.append(base)
+
+        self._runner.submit(job, done)
+
+    def _start_sync(self) -> None:
+        """Queues, index and checkpoint: what bounds the work of the next recovery."""
+        if self._waiting_dispatch or self.dispatcher.behind:
+            return
+        position, store_ms = self.durability.offset, self.log.store_ms
+        if position == self.mark.safe_offset:
+            return
+        paths = self._unsynced_paths()
+        index_ms = self.checkpoint.index_ms
+
+        def job() -> None:
+            nonlocal index_ms
+            self._sync_files(paths)
+            if self.index is not None:
+                index_ms = self.index.flush()
+
+        def done(error: BaseException | None) -> None:
+            if error is None and self._opened:
+                self._save_checkpoint(position, store_ms, index_ms)
+
+        self._runner.submit(job, done)
+
+    def _unsynced_paths(self) -> list[str]:
+        return [path for queue in self._queues.values() if queue.unsynced for path in queue.take_unsynced_paths()]
+
+    def _sync_files(self, paths: list[str]) -> None:
+        """Runs in the disk thread: opens the files by name, since the loop may close its own descriptors meanwhile."""
+        for path in paths:
+            if self.disk.exists(path):
+                fd = self.disk.open_rw(path)
+                try:
+                    self.disk.fdatasync(fd)
+                finally:
+                    self.disk.close(fd)
+
+    def _save_checkpoint(self, position: int, store_ms: int, index_ms: int) -> None:
+        self.checkpoint = Checkpoint(store_ms, store_ms, max(index_ms, self.checkpoint.index_ms))
+        self.checkpoint.save(self.disk, self._path("checkpoint"))
+        self.mark.safe_offset = position
+        self.mark.forget_before(self.log.start)
+        self.mark.save(self.disk, self._path(MARK_FILE))
+
+    # --- finding ----------------------------------------------------------------------------------------------
+
+    def read_record(self, offset: int) -> bytes | None:
+        return self.log.record(offset)
+
+    def store_time_of(self, queue: ConsumeQueue, offset: int) -> int:
+        unit = queue.unit(offset)
+        if unit is None:
+            return -1
+        return self.store_time_at(unit[0])
+
+    def store_time_at(self, position: int) -> int:
+        head = self.log.read(position, 76)
+        if len(head) < 76:
+            return -1
+        start = 68 if int.from_bytes(head[36:40], "big") & 0x10 else 56
+        return int.from_bytes(head[start : start + 8], "big")
+
+    def offset_by_time(self, topic: str, queue_id: int, time_ms: int) -> int:
+        """The first message stored at or after this time; the end of the queue when there is none."""
+        queue = self.find_queue(topic, queue_id)
+        if queue is None:
+            return 0
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            if self.store_time_of(queue, middle) < time_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def query_keys(self, topic: str, key: str, begin_ms: int, end_ms: int, max_num: int) -> list[int]:
+        """Log offsets, newest first, whose key has this hash: the caller compares topic and key."""
+        if self.index is None:
+            return []
+        self.dispatcher.drain_index()
+        return self.index.query(topic, key, begin_ms, end_ms, max_num)
+
+    def index_last(self) -> tuple[int, int]:
+        return self.index.last() if self.index is not None else (0, 0)
+
+    @property
+    def min_phys_offset(self) -> int:
+        return self.log.start
+
+    @property
+    def max_phys_offset(self) -> int:
+        return self.log.position
+
+    @property
+    def dispatch_behind_bytes(self) -> int:
+        waiting = self._waiting_dispatch
+        return self.log.position - self.durability.offset if waiting else 0
+
+    @property
+    def flush_behind_bytes(self) -> int:
+        return self.log.position - self.durability.offset
+
+    def in_memory(self, position: int) -> bool:
+        return self.log.position - position <= self.settings.in_memory_bytes
+
+    def earliest_ms(self) -> int:
+        return self.store_time_at(self.log.start) if self.log.position > self.log.start else -1
+
+    def disk_ratio(self) -> float:
+        return self.disk.disk_usage(self.settings.root)
+
+    # --- cleaning and status ----------------------------------------------------------------------------------
+
+    def clean_expired(self, manual: bool) -> int:
+        """Lets old log files go if it is time or asked for; how many went."""
+        return self.cleaner.run(manual).log_files
+
+    def clean_unused_topics(self, live: set[str]) -> list[str]:
+        """Queues of topics that no longer exist."""
+        unused = [topic for topic in self.topics() if topic not in live and not is_system_topic(topic)]
+        for topic in unused:
+            self.delete_topic(topic)
+        return unused
+
+    def runtime_info(self) -> dict[str, str]:
+        return {f"commitLogDiskRatio_{self.settings.log_directory}": str(self.disk_ratio())}

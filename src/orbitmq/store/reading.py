@@ -1,0 +1,192 @@
+"""Reading a queue: which records a pull gets, and where it goes on.
+
+A run of neighbouring records is one slice of the mapped log. Units that point at something else than a whole record
+(damage on the disk since it was written) are left out with a report, never sent: a client would stop reading there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from orbitmq.store.commit_log import CommitLog
+from orbitmq.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
+from orbitmq.wire.message import RecordKind, check_record
+
+log = logging.getLogger("orbitmq.store")
+
+FOUND = "FOUND"
+NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+
+SCAN_UNITS = 800
+"""Units looked at by one filtered pull, so that a rare tag does not hold the loop."""
+
+_iter_units = UNIT.iter_unpack
+
+
+class ReadResult(NamedTuple):
+    status: str
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    chunks: list[bytes]
+    messages: int
+    size: int
+
+
+class ReadLimits(NamedTuple):
+    """At most this much per pull, from memory and from disk; one message is always allowed."""
+
+    memory_bytes: int = 1 << 18
+    memory_count: int = 32
+    disk_bytes: int = 1 << 16
+    disk_count: int = 8
+
+
+class QueueReader:
+    __slots__ = ("_in_memory_bytes", "_log", "limits", "trusted_from")
+
+    def __init__(self, commit_log: CommitLog, in_memory_bytes: int, limits: ReadLimits) -> None:
+        self._log = commit_log
+        self._in_memory_bytes = in_memory_bytes
+        self.limits = limits
+        # Records from here on were written or checked by this process; older ones are checked when they are read.
+        self.trusted_from = 0
+
+    def read(
+        self,
+        queue: ConsumeQueue | None,
+        offset: int,
+        max_count: int,
+        tag_codes: Collection[int] | None = None,
+        accept: Callable[[bytes], bool] | None = None,
+    ) -> ReadResult:
+        if queue is None:
+            return ReadResult(NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
+        low, high = queue.min_offset, queue.max_offset
+        if offset >= high or offset < low:
+            return ReadResult(*_outside(offset, low, high), low, high, [], 0, 0)
+        limits = self.limits
+        scan = min(max_count, limits.memory_count) if tag_codes is None and accept is None else SCAN_UNITS
+        units = queue.read_units(offset, scan)
+        if not units:
+            return ReadResult(OFFSET_FOUND_NULL, queue.next_file_offset(offset), low, high, [], 0, 0)
+        first = UNIT.unpack_from(units, 0)[0]
+        if self._log.position - first > self._in_memory_bytes:
+            max_bytes, max_count = limits.disk_bytes, min(max_count, limits.disk_count)
+        else:
+            max_bytes, max_count = limits.memory_bytes, min(max_count, limits.memory_count)
+        if tag_codes is None and accept is None and first >= self.trusted_from:
+            chunks, count, size = self._plain_run(units, max_count, max_bytes)
+            if count:
+                return ReadResult(FOUND, offset + count, low, high, chunks, count, size)
+        return self._picked(queue, units, offset, max_count, max_bytes, tag_codes, accept)
+
+    def _plain_run(self, units: bytes, max_count: int, max_bytes: int) -> tuple[list[bytes], int, int]:
+        """Everything from the first unit on: neighbours in the log become one slice."""
+        chunks: list[bytes] = []
+        count = total = 0
+        run_start = run_end = -1
+        for position, size, _ in _iter_units(units):
+            if count and (count >= max_count or total + size > max_bytes):
+                break
+            if position != run_end:
+                if run_end > run_start:
+                    chunks.append(self._log.read(run_start, run_end - run_start))
+                run_start = run_end = position
+            run_end += size
+            total += size
+            count += 1
+        if run_end > run_start:
+            chunks.append(self._log.read(run_start, run_end - run_start))
+        if sum(map(len, chunks)) != total:
+            return [], 0, 0
+        return chunks, count, total
+
+    def _picked(
+        self,
+        queue: ConsumeQueue,
+        units: bytes,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        tag_codes: Collection[int] | None,
+        accept: Callable[[bytes], bool] | None,
+    ) -> ReadResult:
+        """One by one: filtered, or from a part of the log that nobody has checked since it was written."""
+        chunks: list[bytes] = []
+        total = scanned = 0
+        removed = False
+        for position, size, code in _iter_units(units):
+            if len(chunks) >= max_count or (chunks and total + size > max_bytes):
+                break
+            scanned += 1
+            if tag_codes is not None and code not in tag_codes:
+                continue
+            record = self._log.read(position, size)
+            if not record:
+                removed = removed or position < self._log.start
+                if position >= self._log.start:
+                    self._report(queue, offset + scanned - 1, position, "no record lies there")
+                continue
+            if position < self.trusted_from:
+                problem = _mismatch(record, queue, offset + scanned - 1, position)
+                if problem:
+                    self._report(queue, offset + scanned - 1, position, problem)
+                    continue
+            if accept is not None and not accept(record):
+                continue
+            chunks.append(record)
+            total += size
+        status = FOUND if chunks else MESSAGE_WAS_REMOVING if removed else NO_MATCHED_MESSAGE
+        return ReadResult(
+            status, offset + scanned, queue.min_offset, queue.max_offset, chunks, len(chunks), total
+        )
+
+    @staticmethod
+    def _report(queue: ConsumeQueue, queue_offset: int, position: int, problem: str) -> None:
+        log.error(
+            "%s queue %d offset %d is left out: its unit points at log offset %d, where %s; "
+            "run `orbitmq store verify` on the stopped store",
+            queue.topic,
+            queue.queue_id,
+            queue_offset,
+            position,
+            problem,
+        )
+
+
+def _outside(offset: int, low: int, high: int) -> tuple[str, int]:
+    if high == 0:
+        return NO_MESSAGE_IN_QUEUE, 0
+    if offset < low:
+        return OFFSET_TOO_SMALL, low
+    if offset == high:
+        return OFFSET_OVERFLOW_ONE, offset
+    return OFFSET_OVERFLOW_BADLY, high
+
+
+def _mismatch(record: bytes, queue: ConsumeQueue, queue_offset: int, position: int) -> str:
+    """Why this record is not the one that the queue's unit stands for; empty when it is."""
+    check = check_record(record, 0, len(record), True)
+    if check.kind is not RecordKind.MESSAGE:
+        return check.reason or "no message lies there"
+    if check.size != len(record):
+        return f"a record of {check.size} bytes lies there instead of {len(record)}"
+    if int.from_bytes(record[28:36], "big") != position:
+        return "the record names another place as its own"
+    if int.from_bytes(record[12:16], "big") != queue.queue_id or int.from_bytes(record[20:28], "big") != queue_offset:
+        return "a record of another queue or offset lies there"
+    return ""
+
+
+def units_of(data: bytes) -> int:
+    return len(data) // UNIT_BYTES

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench import plan
+from bench.report import BEGIN, END, Pair, doubts, markdown, process_pairs, rows, with_section
+
+
+def line(label: str, msg_s: float, **more: Any) -> dict[str, Any]:
+    return {
+        "scenario": "sync",
+        "label": label,
+        "threads": 16,
+        "size": 128,
+        "msg_s": msg_s,
+        "broker_cores": 0.5,
+        "lat_p99_us": 900.0,
+        "ok": 10,
+        "stored": 10,
+        "fail": 0,
+        "round": 1,
+        "flush": "ASYNC_FLUSH",
+        **more,
+    }
+
+
+def test_a_figure_is_the_median_over_rounds_and_the_ratio_is_ours_to_java() -> None:
+    lines = [line("orbitmq", n) for n in (100, 300, 900)] + [line("java", n) for n in (100, 200)]
+    (row,) = rows(lines)
+    assert (row.name, row.size) == ("sync, 16 threads", 128)
+    assert (row.msg_s.ours, row.msg_s.java, row.msg_s.ratio) == (300, 150, 2.0)
+    assert row.cpu_us.ours == pytest.approx(0.5 / 300 * 1e6)
+
+
+def test_flush_modes_sizes_and_threads_are_kept_apart() -> None:
+    lines = [
+        line("java", 1),
+        line("java", 1, threads=1),
+        line("java", 1, size=1024),
+        line("java", 1, flush="SYNC_FLUSH"),
+    ]
+    assert [(row.name, row.size) for row in rows(lines)] == [
+        ("sync, 16 threads", 128),
+        ("sync, 1 thread", 128),
+        ("sync, 16 threads", 1024),
+        ("sync, 16 threads, SYNC_FLUSH", 128),
+    ]
+
+
+def test_what_was_not_measured_is_never_shown_as_zero() -> None:
+    (row,) = rows([line("orbitmq", 100)])
+    assert row.msg_s.ratio is None
+    assert "| 100 | – | – |" in markdown([line("orbitmq", 100)], "here")
+
+
+def test_a_missed_bar_is_bold() -> None:
+    bar = plan.THROUGHPUT_BARS["sync"]
+    assert Pair(130, 100, bar).verdict == "1.30"
+    assert Pair(129, 100, bar).verdict == "**1.29**"
+    assert Pair(60, 100, plan.CPU_BAR).verdict == "**0.60**"
+
+
+def test_memory_under_load_is_the_highest_of_each_round() -> None:
+    lines = [
+        line("orbitmq", 1, broker_RssAnon_mb=40),
+        line("orbitmq", 1, broker_RssAnon_mb=60),
+        line("orbitmq", 1, broker_RssAnon_mb=80, round=2),
+        line("java", 1, broker_RssAnon_mb=1000),
+        {"scenario": "process", "label": "orbitmq", "ready_ms": 200.0, "idle_anon_mb": 30.0},
+        {"scenario": "process", "label": "java", "ready_ms": 2000.0, "idle_anon_mb": 900.0},
+    ]
+    pairs = process_pairs(lines)
+    assert pairs["start to ready (ms)"].ratio == pytest.approx(0.1)
+    under_load = pairs["anonymous memory, highest median under load (MB)"]
+    assert (under_load.ours, under_load.java) == (70, 1000)
+
+
+def test_doubtful_figures_are_named() -> None:
+    lines = [
+        line("orbitmq", 1, stored=9, fail=2, first_error="busy", other_cores=0.8),
+        line("java", 1, scenario="push_drain", pull_batch=32, complete="false"),
+    ]
+    failed, stored, busy, drain = doubts(lines)
+    assert "2 requests failed (busy)" in failed
+    assert "10 acknowledged, 9 stored" in stored
+    assert "0.80 cores" in busy
+    assert "did not end" in drain
+    assert doubts([line("java", 1)]) == []
+
+
+def test_the_section_of_a_document_is_replaced_and_the_rest_kept() -> None:
+    document = f"# Speed\n{BEGIN}\nold\n{END}\ntail\n"
+    assert with_section(document, "new\n") == f"# Speed\n{BEGIN}\nnew\n{END}\ntail\n"
+    with pytest.raises(ValueError, match="no section"):
+        with_section("# Speed", "new")
+
+
+def test_each_scenario_reaches_the_client_under_one_flush_mode() -> None:
+    throughput, latency = plan.client_runs(plan.ASYNC, plan.SCENARIOS, plan.SIZES, plan.FULL)
+    assert throughput[:2] == ["--scenario", "sync,async,batch,push,pull"]
+    assert latency[:2] == ["--scenario", "latency"]
+    (sync,) = plan.client_runs(plan.SYNC, plan.SCENARIOS, plan.SIZES, plan.FULL)
+    assert sync[:2] == ["--scenario", "sync"]
+    assert plan.client_runs(plan.SYNC, ("push",), plan.SIZES, plan.FULL) == []

@@ -1,0 +1,533 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from orbitmq.config import NamesrvConfig, load_properties
+from orbitmq.namesrv.service import NameServer
+from orbitmq.net.channel import Channel
+from orbitmq.wire import fastjson, register_body
+from orbitmq.wire.bodies import RegisterBrokerBody
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command, request
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(20):
+            await main()
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(bounded())
+
+
+class Clock:
+    now_ms = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+class Peer:
+    """A client of the name server under test."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+
+    async def ask(self, code: int, body: bytes = b"", version: int = 399, **ext: str) -> Command:
+        cmd = request(code, dict(ext), body)
+        cmd.version = version
+        return await self.channel.request(cmd)
+
+    async def ok(self, code: int, body: bytes = b"", version: int = 399, **ext: str) -> Command:
+        reply = await self.ask(code, body, version, **ext)
+        assert reply.code == 0, reply.remark
+        return reply
+
+    async def register(
+        self,
+        name: str = "broker-a",
+        broker_id: int = 0,
+        addr: str = "127.0.0.1:10911",
+        topics: tuple[str, ...] = ("TopicA",),
+        counter: int = 1,
+        *,
+        compressed: bool = False,
+        cluster: str = "DefaultCluster",
+        sys_flag: int = 0,
+        version: int = 407,
+        crc: int | None = None,
+        body: bytes | None = None,
+    ) -> Command:
+        if body is None:
+            body = wrapper_body(topics, counter, sys_flag, compressed)
+        return await self.ask(
+            RequestCode.REGISTER_BROKER,
+            body,
+            version,
+            brokerName=name,
+            brokerAddr=addr,
+            clusterName=cluster,
+            haServerAddr=addr.rpartition(":")[0] + ":10912",
+            brokerId=str(broker_id),
+            compressed="true" if compressed else "false",
+            bodyCrc32=str(register_body.crc32(body) if crc is None else crc),
+        )
+
+    async def route(self, topic: str) -> dict[str, Any]:
+        reply = await self.ok(RequestCode.GET_ROUTEINFO_BY_TOPIC, version=407, topic=topic)
+        route: dict[str, Any] = json.loads(reply.body)
+        return route
+
+
+def topic_config(name: str, sys_flag: int = 0) -> dict[str, object]:
+    return {
+        "order": False,
+        "perm": 6,
+        "readQueueNums": 4,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": name,
+        "topicSysFlag": sys_flag,
+        "writeQueueNums": 4,
+    }
+
+
+def wrapper_body(topics: tuple[str, ...], counter: int, sys_flag: int = 0, compressed: bool = False) -> bytes:
+    plain = msgspec.json.encode(
+        {
+            "filterServerList": [],
+            "topicConfigSerializeWrapper": {
+                "dataVersion": {"counter": counter, "timestamp": 1700000000000},
+                "topicConfigTable": {name: topic_config(name, sys_flag) for name in topics},
+            },
+        }
+    )
+    if not compressed:
+        return plain
+    return register_body.encode(msgspec.json.decode(plain, type=RegisterBrokerBody), compressed=True)
+
+
+def make_config(tmp_path: Path) -> NamesrvConfig:
+    config, _ = NamesrvConfig.from_properties(
+        {
+            "listenHost": "127.0.0.1",
+            "listenPort": "0",
+            "kvConfigPath": str(tmp_path / "kvConfig.json"),
+            "configStorePath": str(tmp_path / "namesrv.properties"),
+        }
+    )
+    return config
+
+
+@asynccontextmanager
+async def served(config: NamesrvConfig, clock: Clock | None = None) -> AsyncIterator[tuple[NameServer, Peer]]:
+    server = NameServer(config, clock)
+    port = await server.start()
+    channel = await Channel.connect(f"127.0.0.1:{port}")
+    try:
+        yield server, Peer(channel)
+    finally:
+        await channel.aclose()
+        await server.stop()
+
+
+def test_routes_are_written_for_new_and_for_old_clients(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with served(make_config(tmp_path)) as (_, peer):
+            assert (await peer.register()).code == 0
+            assert (await peer.register(broker_id=1, addr="127.0.0.1:11911")).code == 0
+            queues = (
+                '"filterServerTable":{},"queueDatas":[{"brokerName":"broker-a","perm":6,"readQueueNums":4,'
+                '"topicSysFlag":0,"writeQueueNums":4}]}'
+            )
+            bare = (
+                '{"brokerDatas":[{"brokerAddrs":{0:"127.0.0.1:10911",1:"127.0.0.1:11911"},'
+                '"brokerName":"broker-a","cluster":"DefaultCluster"}],' + queues
+            )
+            strict = bare.replace('{0:"', '{"0":"').replace(',1:"', ',"1":"')
+            ask = RequestCode.GET_ROUTEINFO_BY_TOPIC
+            for _ in range(2):  # the second answer comes from the kept bytes
+                assert (await peer.ok(ask, version=400, topic="TopicA")).body.decode() == bare
+                assert (await peer.ok(ask, version=401, topic="TopicA")).body.decode() == strict
+                old_but_strict = await peer.ok(
+                    ask, version=399, topic="TopicA", acceptStandardJsonOnly="true"
+                )
+                assert old_but_strict.body.decode() == strict
+
+    run(main)
+
+
+def test_the_error_for_a_missing_route_names_the_cause(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with served(make_config(tmp_path)) as (_, peer):
+            start = "No topic route info in name server for the topic: Nope"
+            for topics, counter, cause in (
+                (None, 0, "No broker is registered here"),
+                (("TopicA",), 1, "auto-creation is off"),
+                (("TBW102",), 2, "made by the first send"),
+            ):
+                if topics is not None:
+                    await peer.register(topics=topics, counter=counter)
+                reply = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="Nope")
+                assert reply.code == ResponseCode.TOPIC_NOT_EXIST
+                assert reply.remark is not None
+                assert reply.remark.startswith(start)
+                assert cause in reply.remark
+
+    run(main)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_registration_plain_and_compressed(tmp_path: Path, compressed: bool) -> None:
+    async def main() -> None:
+        async with served(make_config(tmp_path)) as (_, peer):
+            reply = await peer.register(topics=("A", "B"), compressed=compressed)
+            assert (reply.code, reply.ext, reply.body) == (0, {}, b"")
+            # Heartbeats with the same version say nothing new, whatever they contain.
+            await peer.register(topics=("A", "B", "C"), compressed=compressed)
+            topics = await peer.ok(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+            assert topics.body == b'{"topicList":["A","B"]}'
+            await peer.register(topics=("C",), counter=2, compressed=compressed)
+            topics = await peer.ok(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+            assert topics.body == b'{"topicList":["A","B","C"]}'
+            slave = await peer.register(broker_id=1, addr="127.0.0.1:11911", compressed=compressed)
+            assert slave.ext == {"haServerAddr": "127.0.0.1:10912", "masterAddr": "127.0.0.1:10911"}
+
+    run(main)
+
+
+def test_damaged_registrations_are_refused_and_change_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with served(make_config(tmp_path)) as (server, peer):
+            for reply in (
+                await peer.register(crc=12345),
+                await peer.register(body=b"{]"),
+                await peer.register(body=b"\x78\xdanonsense", compressed=True),
+                await peer.register(body=wrapper_body(("A",), 1, 0, True)[:-9], compressed=True),
+                await peer.ask(RequestCode.REGISTER_BROKER, brokerName="b"),
+                await peer.register(body=b"[1]"),
+            ):
+                assert reply.code == ResponseCode.SYSTEM_ERROR
+                assert reply.remark
+            assert (await peer.register(crc=12345)).remark is not None
+            assert server.routes.broker_count() == 0
+            assert (await peer.register(crc=0)).code == 0, "0 means unchecked"
+
+    run(main)
+
+
+def test_ancient_and_empty_registration_bodies(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with served(make_config(tmp_path)) as (server, peer):
+            bare = json.dumps(
+                {
+                    "dataVersion": {"counter": 1, "timestamp": 5},
+                    "topicConfigTable": {"Old": topic_config("Old")},
+                }
+            ).encode()
+            assert (await peer.register(body=bare, version=36)).code == 0
+            assert server.routes.topic_list() == ["Old"]
+            assert (await peer.register("broker-b", addr="127.0.0.1:12911", body=b"")).code == 0
+            assert server.routes.broker_count() == 2
+
+    run(main)
+
+
+def test_a_closed_connection_evicts_the_broker_at_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with served(make_config(tmp_path)) as (server, peer):
+            broker = await Channel.connect(peer.channel.addr)
+            await Peer(broker).register()
+            assert (await peer.route("TopicA"))["brokerDatas"]
+            await broker.aclose()
+            while server.routes.broker_count():
+                await asyncio.sleep(0.005)
+            reply = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="TopicA")
+            assert reply.code == ResponseCode.TOPIC_NOT_EXIST
+
+    run(main)
+
+
+def test_a_silent_broker_is_evicted_and_disconnected(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = Clock()
+        async with served(make_config(tmp_path), clock) as (server, peer):
+            broker = await Channel.connect(peer.channel.addr)
+            await Peer(broker).register()
+            clock.now_ms += 120_000
+            server.scan()
+            assert server.routes.broker_count() == 1
+            clock.now_ms += 1
+            server.scan()
+            assert server.routes.broker_count() == 0
+            await broker.wait_closed()
+
+    run(main)
+
+
+def test_the_scan_runs_by_itself(tmp_path: Path) -> None:
+    class Fast(NamesrvConfig):
+        __slots__ = ()
+        scan_interval_ms = 10
+        broker_timeout_ms = 30
+
+    async def main() -> None:
+        config = Fast()
+        config.update({"kvConfigPath": str(tmp_path / "kv.json")})
+        server = NameServer(config)
+        port = await server.start("127.0.0.1", 0)
+        channel = await Channel.connect(f"127.0.0.1:{port}")
+        await Peer(channel).register()
+        await channel.wait_closed()
+        assert server.routes.broker_count() == 0
+        await server.stop()
+
+    run(main)
+
+
+def test_unregister(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with served(make_config(tmp_path)) as (server, peer):
+            await peer.register()
+            await peer.ok(
+                RequestCode.UNREGISTER_BROKER,
+                brokerName="broker-a",
+                brokerAddr="127.0.0.1:10911",
+                clusterName="DefaultCluster",
+                brokerId="0",
+            )
+            assert server.routes.topic_list() == []
+
+    run(main)
+
+
+def test_query_data_version(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with served(make_config(tmp_path)) as (_, peer):
+
+            async def query(counter: int) -> tuple[str, bytes]:
+                reply = await peer.ok(
+                    RequestCode.QUERY_DATA_VERSION,
+                    b'{"counter":%d,"timestamp":1700000000000}' % counter,
+                    brokerName="broker-a",
+                    brokerAddr="127.0.0.1:10911",
+                    clusterName="DefaultCluster",
+                    brokerId="0",
+                )
+                return reply.ext["changed"], reply.body
+
+            assert await query(1) == ("true", b"")
+            await peer.register()
+            assert await query(1) == ("false", b'{"counter":1,"timestamp":1700000000000}')
+            assert await query(2) == ("true", b'{"counter":1,"timestamp":1700000000000}')
+
+    run(main)
+
+
+def test_two_masters_of_one_name_are_warned_about(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with served(make_config(tmp_path)) as (_, peer):
+            await peer.register()
+            await peer.register(addr="127.0.0.1:20911")
+            assert (await peer.route("TopicA"))["brokerDatas"][0]["brokerAddrs"] == {"0": "127.0.0.1:20911"}
+
+    with caplog.at_level(logging.WARNING, "orbitmq.namesrv"):
+        run(main)
+    assert "127.0.0.1:20911 replaces 127.0.0.1:10911 as master" in caplog.text
+
+
+def test_cluster_info_and_lists(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with served(make_config(tmp_path)) as (_, peer):
+            await peer.register(topics=("Unit",), sys_flag=1)
+            await peer.register(
+                "broker-b", addr="127.0.0.1:20911", topics=("Sub",), sys_flag=2, cluster="Other"
+            )
+            info = await peer.ok(RequestCode.GET_BROKER_CLUSTER_INFO, version=479)
+            assert info.body.decode() == (
+                '{"brokerAddrTable":{"broker-a":{"brokerAddrs":{0:"127.0.0.1:10911"},"brokerName":"broker-a",'
+                '"cluster":"DefaultCluster"},"broker-b":{"brokerAddrs":{0:"127.0.0.1:20911"},'
+                '"brokerName":"broker-b","cluster":"Other"}},'
+                '"clusterAddrTable":{"DefaultCluster":["broker-a"],"Other":["broker-b"]}}'
+            )
+            lists = {
+                RequestCode.GET_UNIT_TOPIC_LIST: ["Unit"],
+                RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: ["Sub"],
+                RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: ["Sub"],
+            }
+            for code, topics in lists.items():
+                assert json.loads((await peer.ok(code)).body) == {"topicList": topics}
+            by_cluster = await peer.ok(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="Other")
+            assert by_cluster.body == b'{"topicList":["Sub"]}'
+            system = await peer.ok(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+            assert json.loads(system.body) == {
+                "brokerAddr": "127.0.0.1:10911",
+                "topicList": ["DefaultCluster", "broker-a", "Other", "broker-b"],
+            }
+            group = await peer.ok(
+                RequestCode.GET_BROKER_MEMBER_GROUP, clusterName="Other", brokerName="broker-b"
+            )
+            assert group.body.decode() == (
+                '{"brokerMemberGroup":{"brokerAddrs":{0:"127.0.0.1:20911"},"brokerName":"broker-b",'
+                '"cluster":"Other"}}'
+            )
+
+    run(main)
+
+
+def test_write_permission(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with served(make_config(tmp_path)) as (_, peer):
+            await peer.register(topics=("TopicA", "B"))
+            assert (await peer.route("TopicA"))["queueDatas"][0]["perm"] == 6
+            wiped = await peer.ok(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="broker-a")
+            assert wiped.ext == {"wipeTopicCount": "2"}
+            assert (await peer.route("TopicA"))["queueDatas"][0]["perm"] == 4
+            added = await peer.ok(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="broker-a")
+            assert added.ext == {"addTopicCount": "2"}
+            assert (await peer.route("TopicA"))["queueDatas"][0]["perm"] == 6
+
+    run(main)
+
+
+def test_delete_topic(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with served(make_config(tmp_path)) as (server, peer):
+            await peer.register(topics=("A", "B"))
+            await peer.ok(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="A", clusterName="DefaultCluster")
+            await peer.ok(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="missing")
+            assert server.routes.topic_list() == ["B"]
+
+    run(main)
+
+
+def test_key_values_survive_and_order_routes(tmp_path: Path) -> None:
+    order = {"namespace": "ORDER_TOPIC_CONFIG", "key": "TopicA"}
+
+    async def first() -> None:
+        async with served(make_config(tmp_path)) as (_, peer):
+            missing = await peer.ask(RequestCode.GET_KV_CONFIG, **order)
+            assert missing.code == ResponseCode.QUERY_NOT_FOUND
+            none = await peer.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG")
+            assert none.code == ResponseCode.QUERY_NOT_FOUND
+            await peer.ok(RequestCode.PUT_KV_CONFIG, **order, value="broker-a:4")
+
+    async def second() -> None:
+        config = make_config(tmp_path)
+        async with served(config) as (_, peer):
+            assert (await peer.ok(RequestCode.GET_KV_CONFIG, **order)).ext == {"value": "broker-a:4"}
+            table = b'{"table":{"TopicA":"broker-a:4"}}'
+            listed = await peer.ok(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG")
+            assert listed.body == table
+            assert (await peer.register()).body == table
+            assert "orderTopicConf" not in await peer.route("TopicA")
+            await peer.ok(RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true\n")
+            assert (await peer.route("TopicA"))["orderTopicConf"] == "broker-a:4"
+            await peer.ok(RequestCode.PUT_KV_CONFIG, **order, value="broker-a:8")
+            assert (await peer.route("TopicA"))["orderTopicConf"] == "broker-a:8"
+            await peer.ok(RequestCode.DELETE_KV_CONFIG, **order)
+            assert "orderTopicConf" not in await peer.route("TopicA")
+
+    run(first)
+    run(second)
+
+
+def test_an_unwritable_key_value_file_is_reported(tmp_path: Path) -> None:
+    async def main() -> None:
+        config = make_config(tmp_path)
+        (tmp_path / "file").write_text("")
+        config.update({"kvConfigPath": str(tmp_path / "file" / "kv.json")})
+        async with served(config) as (_, peer):
+            reply = await peer.ask(RequestCode.PUT_KV_CONFIG, namespace="n", key="k", value="v")
+            assert reply.code == ResponseCode.SYSTEM_ERROR
+            assert "cannot be written" in str(reply.remark)
+            assert (await peer.ask(RequestCode.GET_KV_CONFIG, namespace="n", key="k")).code == 22
+
+    run(main)
+
+
+def test_configuration_is_read_changed_and_saved(tmp_path: Path) -> None:
+    async def main() -> None:
+        config = make_config(tmp_path)
+        async with served(config) as (_, peer):
+            shown = load_properties((await peer.ok(RequestCode.GET_NAMESRV_CONFIG)).body.decode())
+            assert shown["orderMessageEnable"] == "false"
+            await peer.ok(RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true\nnoSuchKey=1\n")
+            assert config.order_message_enable is True
+            saved = load_properties((tmp_path / "namesrv.properties").read_text())
+            assert saved == {"orderMessageEnable": "true"}
+            for body, code in (
+                (b"kvConfigPath=/tmp/elsewhere\n", ResponseCode.NO_PERMISSION),
+                (b"configStorePath=/tmp/elsewhere\n", ResponseCode.NO_PERMISSION),
+                (b"orderMessageEnable=perhaps\n", ResponseCode.SYSTEM_ERROR),
+                (b"x=\\u12\n", ResponseCode.SYSTEM_ERROR),
+                (b"\xff\xfe", ResponseCode.SYSTEM_ERROR),
+            ):
+                reply = await peer.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body)
+                assert reply.code == code
+                assert reply.remark
+            assert config.order_message_enable is True
+
+    run(main)
+
+
+def test_unknown_requests_are_answered(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with served(make_config(tmp_path)) as (_, peer):
+            reply = await peer.ask(RequestCode.BROKER_HEARTBEAT)
+            assert reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            missing = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+            assert missing.code == ResponseCode.SYSTEM_ERROR
+            assert "topic" in str(missing.remark)
+
+    run(main)
+
+
+def test_a_oneway_registration_counts(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with served(make_config(tmp_path)) as (server, peer):
+            body = wrapper_body(("TopicA",), 1)
+            ext = {
+                "brokerName": "broker-a",
+                "brokerAddr": "127.0.0.1:10911",
+                "clusterName": "C",
+                "haServerAddr": "127.0.0.1:10912",
+                "brokerId": "0",
+            }
+            peer.channel.oneway(request(RequestCode.REGISTER_BROKER, ext, body, oneway=True))
+            await peer.ok(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+            assert server.routes.topic_list() == ["TopicA"]
+
+    run(main)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_ten_thousand_topics(tmp_path: Path, compressed: bool) -> None:
+    topics = tuple(f"topic-{n}" for n in range(10_000))
+
+    async def main() -> None:
+        async with served(make_config(tmp_path)) as (server, peer):
+            body = wrapper_body(topics, 1, 0, compressed)
+            began = time.perf_counter()
+            await peer.register(body=body, compressed=compressed)
+            first = time.perf_counter() - began
+            assert len(server.routes.topic_list()) == 10_000
+            began = time.perf_counter()
+            await peer.register(body=body, compressed=compressed)
+            again = time.perf_counter() - began
+            assert first < 1.0
+            assert again < 0.1
+            listed = await peer.ok(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+            assert len(fastjson.loads(listed.body)["topicList"]) == 10_000
+
+    run(main)
