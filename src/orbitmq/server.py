@@ -28,7 +28,9 @@ class _Server(Protocol):
     async def stop(self) -> None: ...
 
 
-def run_server(broker_config: BrokerConfig, namesrv_config: NamesrvConfig, config_path: str | None = None) -> int:
+def run_server(
+    broker_config: BrokerConfig, namesrv_config: NamesrvConfig, config_path: str | None = None
+) -> int:
     """Everything in one process: what `orbitmq server` does."""
 
     async def start() -> tuple[list[_Server], str]:
@@ -47,7 +49,10 @@ def run_server(broker_config: BrokerConfig, namesrv_config: NamesrvConfig, confi
         except BaseException:
             await namesrv.stop()
             raise
-        return [broker, namesrv], f"OrbitMQ ready  namesrv {address}  broker {broker.address}  data {broker_config.store_path_root_dir}"
+        return (
+            [broker, namesrv],
+            f"OrbitMQ ready  namesrv {address}  broker {broker.address}  data {broker_config.store_path_root_dir}",
+        )
 
     return _run(start)
 
@@ -71,7 +76,10 @@ def run_broker(config: BrokerConfig, config_path: str | None = None) -> int:
         config.fill_blanks(host_name=socket.gethostname(), ip=local_ip())
         broker = Broker(config, now_ms, config_path=config_path)
         await broker.start()
-        return [broker], f"OrbitMQ broker ready  broker {broker.address}  namesrv {config.namesrv_addr}  data {config.store_path_root_dir}"
+        return (
+            [broker],
+            f"OrbitMQ broker ready  broker {broker.address}  namesrv {config.namesrv_addr}  data {config.store_path_root_dir}",
+        )
 
     return _run(start)
 
@@ -130,5 +138,8 @@ async def _serve(start: Callable[[], Awaitable[tuple[list[_Server], str]]]) -> N
 
 def _give_up() -> None:
     """The store recovers from this like from a crash; a stop that hangs would be worse."""
-    log.critical("the stop took longer than %.0f s and is cut short; the next start will recover the store", STOP_SECONDS)
+    log.critical(
+        "the stop took longer than %.0f s and is cut short; the next start will recover the store",
+        STOP_SECONDS,
+    )
     os._exit(1)

@@ -86,6 +86,7 @@ def test_deleted_topics_and_groups_are_forgotten() -> None:
     assert stats.view("SNDBCK_PUT_NUMS", "orders@billing") is None
     stats.forget_topic("orders")
     assert stats.view("TOPIC_PUT_NUMS", "orders") is None
+    assert (stats.put_total, stats.get_total) == (40, 60)
 
 
 def test_topics_without_traffic_for_a_day_are_forgotten() -> None:

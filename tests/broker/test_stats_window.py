@@ -32,7 +32,8 @@ def test_a_steady_counter_shows_its_rate() -> None:
 def test_a_young_counter_is_divided_by_its_age() -> None:
     window, now = sampled([20, 20])
     rate = window.rate(MINUTE, now)
-    assert (rate.sum, rate.tps, rate.avgpt) == (40, pytest.approx(2.0), pytest.approx(20.0))
+    assert rate.sum == 40
+    assert rate.tps == pytest.approx(2.0)
 
 
 def test_an_idle_minute_is_zero_again() -> None:

@@ -84,16 +84,18 @@ def test_a_silent_name_server_costs_one_timeout() -> None:
 def test_a_route_is_kept_for_its_time_and_outlives_the_name_server() -> None:
     async def scenario() -> None:
         now = 1_000_000
-        async with fake_cluster({}) as fake:
-            async with Cluster(fake.namesrv.addr, clock=lambda: now, timeout_s=1) as cluster:
-                first = await cluster.route("TopicA")
-                assert await cluster.route("TopicA") is first
-                now += 30_000
-                assert await cluster.route("TopicA") == first
-                assert len(fake.namesrv.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC)) == 2
-                await fake.namesrv.stop()
-                now += 30_000
-                assert await cluster.route("TopicA") == first
+        async with (
+            fake_cluster({}) as fake,
+            Cluster(fake.namesrv.addr, clock=lambda: now, timeout_s=1) as cluster,
+        ):
+            first = await cluster.route("TopicA")
+            assert await cluster.route("TopicA") is first
+            now += 30_000
+            assert await cluster.route("TopicA") == first
+            assert len(fake.namesrv.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC)) == 2
+            await fake.namesrv.stop()
+            now += 30_000
+            assert await cluster.route("TopicA") == first
 
     asyncio.run(scenario())
 
@@ -113,7 +115,10 @@ def test_a_missing_topic_is_told_apart_from_missing_brokers() -> None:
 
 def test_the_default_topic_leads_the_first_message_of_a_new_topic() -> None:
     async def scenario() -> None:
-        async with fake_cluster({}, topics=("TBW102",), queues=8) as fake, Cluster(fake.namesrv.addr) as cluster:
+        async with (
+            fake_cluster({}, topics=("TBW102",), queues=8) as fake,
+            Cluster(fake.namesrv.addr) as cluster,
+        ):
             route = await cluster.publish_route("Fresh")
             assert {queue.topic for queue in route.publish_queues()} == {"Fresh"}
             assert len(route.publish_queues()) == 4

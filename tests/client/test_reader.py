@@ -61,7 +61,9 @@ class FakeQueues:
             await self.arrived.wait()
         ext = {"suggestWhichBrokerId": "0", "minOffset": str(self.first), "maxOffset": str(len(queue))}
         if offset < self.first:
-            return command.reply(ResponseCode.PULL_OFFSET_MOVED, ext={**ext, "nextBeginOffset": str(self.first)})
+            return command.reply(
+                ResponseCode.PULL_OFFSET_MOVED, ext={**ext, "nextBeginOffset": str(self.first)}
+            )
         if offset >= len(queue):
             return command.reply(ResponseCode.PULL_NOT_FOUND, ext={**ext, "nextBeginOffset": str(offset)})
         found = queue[offset : offset + self.batch]
@@ -80,9 +82,11 @@ class FakeQueues:
 def with_queues(work: Callable[[Cluster, FakeQueues, FakeCluster], Awaitable[None]], count: int = 2) -> None:
     async def scenario() -> None:
         queues = FakeQueues(count)
-        async with fake_cluster(queues.answers, queues=count) as fake:
-            async with Cluster(fake.namesrv.addr, timeout_s=2) as cluster:
-                await asyncio.wait_for(work(cluster, queues, fake), 10)
+        async with (
+            fake_cluster(queues.answers, queues=count) as fake,
+            Cluster(fake.namesrv.addr, timeout_s=2) as cluster,
+        ):
+            await asyncio.wait_for(work(cluster, queues, fake), 10)
 
     asyncio.run(scenario())
 
@@ -201,7 +205,8 @@ def test_damaged_records_are_an_error_not_a_gap() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "tags"), [("*", ()), ("", ()), ("A", ("A",)), (" A||B || ", ("A", "B")), ("A || *", ("A",))]
+    ("expression", "tags"),
+    [("*", ()), ("", ()), ("A", ("A",)), (" A||B || ", ("A", "B")), ("A || *", ("A",))],
 )
 def test_tag_expressions(expression: str, tags: tuple[str, ...]) -> None:
     assert parse_tags(expression) == frozenset(tags)

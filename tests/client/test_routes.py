@@ -29,9 +29,7 @@ STRICT_ROUTE = FASTJSON_ROUTE.replace(b'{0:"', b'{"0":"').replace(b',1:"', b',"1
 
 
 def route_of(*queues: QueueData, order_conf: str = "") -> TopicRoute:
-    brokers = {
-        data.broker: BrokerData(data.broker, "c", {0: f"{data.broker}:10911"}) for data in queues
-    }
+    brokers = {data.broker: BrokerData(data.broker, "c", {0: f"{data.broker}:10911"}) for data in queues}
     return TopicRoute("T", queues, brokers, order_conf)
 
 
@@ -89,7 +87,9 @@ def test_cluster_information_is_read() -> None:
     assert known.of_cluster("other") == ()
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"nonsense", b'{"queueDatas":[{"perm":6}]}', b'{"queueDatas":[3]}'])
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"nonsense", b'{"queueDatas":[{"perm":6}]}', b'{"queueDatas":[3]}']
+)
 def test_a_body_that_is_no_route_is_refused_with_a_reason(body: bytes) -> None:
     with pytest.raises(BadBody, match="route of topic T"):
         parse_route("T", body)

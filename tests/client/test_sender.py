@@ -30,7 +30,10 @@ def failing(code: int) -> dict[int, Any]:
 
 
 def with_sender(
-    work: Callable[[Sender, FakeCluster], Awaitable[None]], *brokers: dict[int, Any], timeout_s: float = 3, **options: Any
+    work: Callable[[Sender, FakeCluster], Awaitable[None]],
+    *brokers: dict[int, Any],
+    timeout_s: float = 3,
+    **options: Any,
 ) -> None:
     async def scenario() -> None:
         async with (
@@ -88,7 +91,10 @@ def test_another_broker_is_tried_with_the_same_id(code: ResponseCode) -> None:
             message = sender.prepare("TopicA", b"x")
             receipt = await sender.send(message)
             assert receipt.broker == "broker-b"
-            assert decode_properties(fake.brokers["broker-b"].requests(SEND)[-1].ext["i"])["UNIQ_KEY"] == message.msg_id
+            assert (
+                decode_properties(fake.brokers["broker-b"].requests(SEND)[-1].ext["i"])["UNIQ_KEY"]
+                == message.msg_id
+            )
 
     with_sender(work, failing(code), {SEND: stored})
 
@@ -180,7 +186,9 @@ def test_big_bodies_are_compressed_when_that_helps() -> None:
         ({"properties": {"p": "x" * 40_000}}, "allowed are"),
     ],
 )
-def test_what_could_never_be_stored_is_refused_before_it_is_sent(arguments: dict[str, Any], reason: str) -> None:
+def test_what_could_never_be_stored_is_refused_before_it_is_sent(
+    arguments: dict[str, Any], reason: str
+) -> None:
     async def work(sender: Sender, fake: FakeCluster) -> None:
         with pytest.raises(BadRequest, match=reason):
             sender.prepare(**{"topic": "TopicA", "body": b"x", **arguments})

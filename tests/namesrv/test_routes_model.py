@@ -12,12 +12,13 @@ from orbitmq.namesrv.routes import DataVersion, QueueSpec, Registration, RouteTa
 
 TIMEOUT_MS = 100
 
-names = st.sampled_from(["a", "b", "c"])
-ids = st.integers(0, 2)
-addrs = st.sampled_from(["h1:1", "h2:1", "h3:1", "h4:1"])
+# Few values, so that the same broker comes back often: the rules are about what it was before.
+names = st.sampled_from(["a", "b"])
+ids = st.sampled_from([0, 0, 1])
+addrs = st.sampled_from(["h1:1", "h2:1", "h3:1"])
 clusters = st.sampled_from(["C", "C", "D"])
 conns = st.sampled_from(["k1", "k2", "k3"])
-versions = st.builds(DataVersion, st.just(1), st.integers(0, 2))
+versions = st.sampled_from([DataVersion(1, 1), DataVersion(1, 2)])
 specs = st.builds(
     QueueSpec, st.integers(1, 3), st.integers(1, 3), st.sampled_from([4, 6, 7]), st.integers(0, 3)
 )
@@ -208,5 +209,5 @@ class RoutesMachine(RuleBasedStateMachine):
         assert all(table._clusters.values())
 
 
-RoutesMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+RoutesMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
 TestRoutes = RoutesMachine.TestCase

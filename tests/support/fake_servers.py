@@ -52,7 +52,9 @@ class FakeServer:
         return [command for command in self.seen if command.code == code]
 
 
-def reply(code: int = 0, *, ext: dict[str, str] | None = None, body: bytes = b"", remark: str | None = None) -> Handler:
+def reply(
+    code: int = 0, *, ext: dict[str, str] | None = None, body: bytes = b"", remark: str | None = None
+) -> Handler:
     """The same answer every time."""
     return lambda conn, command: command.reply(code, remark, ext, body)
 
@@ -71,7 +73,13 @@ def route_body(brokers: Mapping[str, str], *, queues: int = 4, perm: int = 6) ->
             ],
             "filterServerTable": {},
             "queueDatas": [
-                {"brokerName": name, "perm": perm, "readQueueNums": queues, "topicSysFlag": 0, "writeQueueNums": queues}
+                {
+                    "brokerName": name,
+                    "perm": perm,
+                    "readQueueNums": queues,
+                    "topicSysFlag": 0,
+                    "writeQueueNums": queues,
+                }
                 for name in brokers
             ],
         }

@@ -1,4 +1,4 @@
-"""A real `orbitmq server` in a process of its own, for tests that want what a user gets."""
+"""Real `orbitmq` servers in processes of their own, for tests that want what a user gets."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-READY = "OrbitMQ ready"
 START_LIMIT_S = 30.0
 STOP_LIMIT_S = 15.0
 
@@ -31,6 +31,11 @@ def free_port(*more_offsets: int) -> int:
     raise OSError("no free port with free neighbours was found")
 
 
+def free_broker_port() -> int:
+    """Brokers of this family also use the port two below (VIP) and one above (replication)."""
+    return free_port(-2, 1)
+
+
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         try:
@@ -40,18 +45,12 @@ def _is_free(port: int) -> bool:
     return True
 
 
-class ServerProcess:
-    """Starts on free ports with its data below `directory`, and is ready when the constructor returns.
+class OrbitProcess:
+    """One `orbitmq ARGS` that serves until it is stopped; its output is kept in `output`."""
 
-    Settings are RocketMQ's keys (`flushDiskType="ASYNC_FLUSH"`). Ports and data stay the same over `restart`.
-    """
-
-    def __init__(self, directory: Path, *, wait: bool = True, **settings: str | int | bool) -> None:
-        self.data = directory / "data"
-        self.namesrv_port = free_port()
-        # Brokers of this family also use the port two below (VIP) and one above (replication).
-        self.port = free_port(-2, 1)
-        self.settings = {"brokerIP1": "127.0.0.1", "brokerName": "broker-a", **settings}
+    def __init__(self, args: Sequence[str], *, ready: str, wait: bool = True) -> None:
+        self.args = list(args)
+        self.ready = ready
         self.output: list[str] = []
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -59,35 +58,30 @@ class ServerProcess:
         self.start(wait=wait)
 
     @property
-    def namesrv(self) -> str:
-        return f"127.0.0.1:{self.namesrv_port}"
-
-    @property
-    def broker_addr(self) -> str:
-        return f"127.0.0.1:{self.port}"
+    def process(self) -> subprocess.Popen[str]:
+        assert self._process is not None, "the server is not running"
+        return self._process
 
     @property
     def pid(self) -> int:
         return self.process.pid
 
     @property
-    def process(self) -> subprocess.Popen[str]:
-        assert self._process is not None, "the server is not running"
-        return self._process
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     @property
-    def command(self) -> list[str]:
-        options = ["--data", str(self.data), "--namesrv-port", str(self.namesrv_port), "--port", str(self.port)]
-        for key, value in self.settings.items():
-            text = str(value).lower() if isinstance(value, bool) else str(value)
-            options += ["--set", f"{key}={text}"]
-        return [sys.executable, "-m", "orbitmq", "server", "--console-port", "0", *options]
+    def printed(self) -> str:
+        return "".join(self.output)
 
     def start(self, *, wait: bool = True) -> None:
         assert self._process is None, "the server is running already"
-        env = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"}
         self._process = subprocess.Popen(
-            self.command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [sys.executable, "-m", "orbitmq", *self.args],
+            env={**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         self._lines = queue.SimpleQueue()
         self._reader = threading.Thread(
@@ -108,15 +102,14 @@ class ServerProcess:
             if line is None:
                 code = self.wait_stopped()
                 raise AssertionError(f"the server ended with {code} before it was ready:\n{self.printed}")
-            if line.startswith(READY):
+            if line.startswith(self.ready):
                 return line
         self.kill()
         raise AssertionError(f"the server was not ready within {START_LIMIT_S} s:\n{self.printed}")
 
     def wait_stopped(self, limit_s: float = STOP_LIMIT_S) -> int:
-        process = self.process
         try:
-            code = process.wait(limit_s)
+            code = self.process.wait(limit_s)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"the server did not stop within {limit_s} s:\n{self.printed}") from None
@@ -139,14 +132,6 @@ class ServerProcess:
         if self._process is not None:
             self.stop()
         self.start()
-
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def printed(self) -> str:
-        return "".join(self.output)
 
     def _read_output(self, process: subprocess.Popen[str], lines: queue.SimpleQueue[str | None]) -> None:
         assert process.stdout is not None
@@ -175,3 +160,49 @@ class ServerProcess:
             self.stop()
         else:
             self.kill()
+
+
+class ServerProcess(OrbitProcess):
+    """`orbitmq server` on free ports with its data below `directory`, ready when the constructor returns.
+
+    Settings are RocketMQ's keys (`flushDiskType="ASYNC_FLUSH"`). Ports and data stay the same over `restart`.
+    """
+
+    def __init__(self, directory: Path, *, wait: bool = True, **settings: str | int | bool) -> None:
+        self.data = directory / "data"
+        self.namesrv_port = free_port()
+        self.port = free_broker_port()
+        ports = ["--namesrv-port", str(self.namesrv_port), "--port", str(self.port), "--console-port", "0"]
+        chosen = {"brokerIP1": "127.0.0.1", "brokerName": "broker-a", **settings}
+        args = ["server", "--data", str(self.data), *ports, *set_options(chosen)]
+        super().__init__(args, ready="OrbitMQ ready", wait=wait)
+
+    @property
+    def namesrv(self) -> str:
+        return f"127.0.0.1:{self.namesrv_port}"
+
+    @property
+    def broker_addr(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+
+class BrokerProcess(OrbitProcess):
+    """`orbitmq broker` beside a name server that runs already."""
+
+    def __init__(self, directory: Path, namesrv: str, name: str, **settings: str | int | bool) -> None:
+        self.data = directory / name
+        self.port = free_broker_port()
+        chosen = {"brokerIP1": "127.0.0.1", "brokerName": name, **settings}
+        options = ["-n", namesrv, "--data", str(self.data), "--port", str(self.port)]
+        super().__init__(["broker", *options, *set_options(chosen)], ready="OrbitMQ broker ready")
+
+    @property
+    def broker_addr(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+
+def set_options(settings: dict[str, str | int | bool]) -> list[str]:
+    options = []
+    for key, value in settings.items():
+        options += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
+    return options

@@ -41,7 +41,7 @@ def test_transaction_kinds_lie_inside_their_mask() -> None:
 
 def test_numbers_that_5x_reuses_keep_their_older_name() -> None:
     assert ResponseCode(209).name == "UPDATE_AND_CREATE_ACL_CONFIG_FAILED"
-    assert ResponseCode.POLLING_FULL == 209
+    assert ResponseCode.POLLING_FULL is ResponseCode(209)
 
 
 def test_names_for_people() -> None:

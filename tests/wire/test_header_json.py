@@ -106,11 +106,21 @@ def test_absent_fields_have_javas_defaults() -> None:
         b'{"code":1,"remark":"\\ud800"}',
         b'{"a":' * 5000,
         b"[" * 100000,
+        b'{"code":' + b"9" * 5000 + b"}",
     ],
 )
 def test_what_is_no_header_is_refused(data: bytes) -> None:
     with pytest.raises(WireError, match="command header"):
         header_json.decode(data)
+
+
+@pytest.mark.parametrize("depth", [90, 500, 900, 940, 980, 2000, 100000])
+def test_deep_nesting_never_escapes_as_another_error(depth: int) -> None:
+    data = b'{"code":1,"extFields":{"a":' + b"[" * depth + b"]" * depth + b"}}"
+    try:
+        assert header_json.decode(data)[3] == {"a": "[" * depth + "]" * depth}
+    except WireError as error:
+        assert "nested" in str(error)
 
 
 TEXT = st.text(max_size=20)

@@ -22,6 +22,7 @@ from orbitmq.broker.locks import QueueLocks
 from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.persist import DELAYS, GROUPS, OFFSETS, TOPICS, ConfigStore
 from orbitmq.broker.registration import BrokerIdentity, Registrar
+from orbitmq.broker.room import Room
 from orbitmq.broker.send import SendHandler
 from orbitmq.broker.stats import BrokerStats
 from orbitmq.broker.timers import Timers
@@ -44,6 +45,9 @@ from orbitmq.wire.message_id import pack_host
 log = logging.getLogger("orbitmq.broker")
 
 Clock = Callable[[], int]
+
+# Asked in this order: a message retried too often is dead whatever else it says, a prepared one is not delayed.
+ROOMS: tuple[Callable[[Broker], Room], ...] = ()
 
 
 class Broker:
@@ -80,6 +84,7 @@ class Broker:
             self.tables.add(name, table)
         self.store: MessageStore
         self.gateway: Gateway
+        self.rooms: list[Room] = []
         self.registrar: Registrar
         self._runner: ThreadRunner
         self._listener: Listener
@@ -97,7 +102,12 @@ class Broker:
         try:
             config.listen_port = bound.getsockname()[1]
             self.store = MessageStore(
-                self._store_settings(), self.disk, self.clock, self._runner, self._read_limits(), self._retention()
+                self._store_settings(),
+                self.disk,
+                self.clock,
+                self._runner,
+                self._read_limits(),
+                self._retention(),
             )
             self.store.lock()
             self.tables.load()
@@ -107,14 +117,24 @@ class Broker:
             bound.close()
             raise
         self.gateway = Gateway(self, sends)
+        self.rooms = [make(self) for make in ROOMS]
+        for room in self.rooms:
+            self.gateway.handlers.update(room.handlers())
+            sends.diverters.append(room.divert)
         self.store.on_arrival = self.gateway.pulls.arrived
         self.topics.on_change.append(self._topic_changed)
         self._listener = Listener(self.gateway, self._limits())
+        for room in self.rooms:
+            room.start(self._timers)
         await self._listener.start_on(bound)
         self.registrar = Registrar(
             config.namesrv_addresses,
             BrokerIdentity(
-                config.broker_cluster_name, config.broker_name, config.broker_id, self.address, self.ha_address
+                config.broker_cluster_name,
+                config.broker_name,
+                config.broker_id,
+                self.address,
+                self.ha_address,
             ),
             lambda: self.topics.wrapper(broker_perm=config.broker_permission),
             period_s=min(60.0, max(10.0, config.register_name_server_period / 1000)),
@@ -143,6 +163,8 @@ class Broker:
         self.gateway.pulls.release_all()
         await self.gateway.stop_tasks()
         await self._listener.stop()
+        for room in self.rooms:
+            room.stop()
         self.store.close()
         self.tables.save()
 
@@ -254,7 +276,12 @@ class Broker:
     def offset_moved(self, group: str, topic: str, queue_id: int, asked: int, now: int) -> None:
         """Tells whoever watches OFFSET_MOVED_EVENT that a consumer asked for messages that are not there."""
         log.warning(
-            "group %s asked for offset %d of %s queue %d, which is not there; it goes on at %d", group, asked, topic, queue_id, now
+            "group %s asked for offset %d of %s queue %d, which is not there; it goes on at %d",
+            group,
+            asked,
+            topic,
+            queue_id,
+            now,
         )
         if not self.store.refusal and not self.config.is_slave:
             self.store.put(offset_moved_event(self, group, topic, queue_id, asked, now))
@@ -267,4 +294,3 @@ class Broker:
         self.gateway.hot_send.configure()
         self.store.reader.limits = self._read_limits()
         self.store.cleaner.rules = self._retention()
-

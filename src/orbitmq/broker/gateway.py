@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.broker import admin, client_handlers
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
 
 Hot = Callable[[Connection, bytes, int, int, int], None]
 
-# A JSON header begins with its code in every client we know of; others take the general way.
-_HEAD_BYTES = 12
+# Codec and header length, then the header's first bytes: JSON headers begin with the code in every client we know of.
+_HEAD = Struct(">I12s")
+_HEAD_BYTES = _HEAD.size
+_unpack_head = _HEAD.unpack_from
+_FIRST_BINARY = 1 << 24
 
 
 class Gateway(RequestService):
@@ -38,7 +42,7 @@ class Gateway(RequestService):
         }
         for table in (client_handlers.HANDLERS, admin.HANDLERS):
             handlers.update({code: _bound(handler, broker) for code, handler in table.items()})
-        self.handlers = handlers
+        self.handlers: dict[int, Handler] = handlers
         self._hot: dict[bytes, Hot] = {
             b'{"code":310,': self.hot_send.v2,
             b'{"code":320,': self.hot_send.batch,
@@ -47,11 +51,10 @@ class Gateway(RequestService):
         }
 
     def frame(self, conn: Connection, data: bytes, start: int, stop: int) -> None:
-        # Byte 0 of the frame is the header's codec, the next three are its length.
-        if not data[start]:
-            hot = self._hot.get(data[start + 4 : start + 4 + _HEAD_BYTES])
-            if hot is not None:
-                header_end = start + 4 + (data[start + 1] << 16 | data[start + 2] << 8 | data[start + 3])
+        if stop - start >= _HEAD_BYTES:
+            mark, head = _unpack_head(data, start)
+            if mark < _FIRST_BINARY and (hot := self._hot.get(head)) is not None:
+                header_end = start + 4 + mark
                 if header_end <= stop:
                     hot(conn, data, start, header_end, stop)
                     return

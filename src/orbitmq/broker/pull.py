@@ -10,8 +10,6 @@ from collections.abc import Callable, Collection
 from struct import Struct
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from orbitmq.net.connection import Connection
 from orbitmq.net.errors import RequestError
 from orbitmq.store import reading
@@ -20,7 +18,7 @@ from orbitmq.store.reading import ReadResult
 from orbitmq.wire.bodies import SubscriptionData
 from orbitmq.wire.codes import Perm, PullFlag, ResponseCode
 from orbitmq.wire.command import CODEC_JSON, LANGUAGE, VERSION, Command, encode_head
-from orbitmq.wire.header_json import PULL, PullFields
+from orbitmq.wire.header_json import HOT_ERRORS, PULL, PullFields
 from orbitmq.wire.headers import PullHeader, parse
 from orbitmq.wire.subscription import build_subscription
 
@@ -33,7 +31,9 @@ _PREFIX = Struct(">II").pack
 _decode = PULL.decode
 _ANSWER = (
     b'{"code":%d,"extFields":{"maxOffset":"%d","minOffset":"%d","nextBeginOffset":"%d",'
-    b'"suggestWhichBrokerId":"%d"},"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d,"remark":"%b",'
+    b'"suggestWhichBrokerId":"%d"},"flag":1,"language":"'
+    + LANGUAGE.encode()
+    + b'","opaque":%d,"remark":"%b",'
     b'"serializeTypeCurrentRPC":"JSON","version":' + str(VERSION).encode() + b"}"
 )
 
@@ -69,7 +69,9 @@ class Pull:
 
     __slots__ = ("codec", "conn", "deadline_ms", "fields", "filter", "offset", "opaque", "started_ms")
 
-    def __init__(self, conn: Connection, opaque: int, codec: int, fields: PullFields, started_ms: int) -> None:
+    def __init__(
+        self, conn: Connection, opaque: int, codec: int, fields: PullFields, started_ms: int
+    ) -> None:
         self.conn = conn
         self.opaque = opaque
         self.codec = codec
@@ -94,7 +96,7 @@ class PullHandler:
     def hot(self, conn: Connection, data: bytes, start: int, header_end: int, stop: int) -> None:
         try:
             header = _decode(data[start + 4 : header_end])
-        except msgspec.DecodeError:
+        except HOT_ERRORS:
             self._slow(conn, data, start, stop)
             return
         pull = Pull(conn, header.opaque, CODEC_JSON, header.extFields, self._broker.clock())
@@ -137,13 +139,18 @@ class PullHandler:
             )
         if not group.consume_enable:
             raise RequestError(
-                ResponseCode.NO_PERMISSION, f"subscription group no permission, {f.consumer_group} may not consume"
+                ResponseCode.NO_PERMISSION,
+                f"subscription group no permission, {f.consumer_group} may not consume",
             )
         topic = broker.topics.get(f.topic)
         if topic is None:
-            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{f.topic}] not exist, apply first please!")
+            raise RequestError(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{f.topic}] not exist, apply first please!"
+            )
         if not topic.perm & Perm.READ:
-            raise RequestError(ResponseCode.NO_PERMISSION, f"the topic[{f.topic}] pulling message is forbidden")
+            raise RequestError(
+                ResponseCode.NO_PERMISSION, f"the topic[{f.topic}] pulling message is forbidden"
+            )
         if not 0 <= f.queue_id < topic.read_queue_nums:
             raise RequestError(
                 ResponseCode.SYSTEM_ERROR,
@@ -163,10 +170,13 @@ class PullHandler:
             if kind == "TAG" and expression == "*":
                 return EVERYTHING
             try:
-                return self.compile_filter(build_subscription(f.topic, expression, kind, version_ms=f.sub_version))
+                return self.compile_filter(
+                    build_subscription(f.topic, expression, kind, version_ms=f.sub_version)
+                )
             except ValueError as error:
                 raise RequestError(
-                    ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                    f"parse the consumer's subscription failed: {error}",
                 ) from error
         broker = self._broker
         consumers = broker.clients.consumer_group(f.consumer_group)
@@ -179,7 +189,8 @@ class PullHandler:
             config = broker.groups.get(f.consumer_group)
             if config is not None and not config.consume_broadcast_enable:
                 raise RequestError(
-                    ResponseCode.NO_PERMISSION, f"the consumer group[{f.consumer_group}] can not consume by broadcast way"
+                    ResponseCode.NO_PERMISSION,
+                    f"the consumer group[{f.consumer_group}] can not consume by broadcast way",
                 )
         subscription = consumers.subscriptions.get(f.topic)
         if subscription is None:
@@ -204,7 +215,11 @@ class PullHandler:
         store = self._broker.store
         wanted = pull.filter
         result = store.reader.read(
-            store.find_queue(f.topic, f.queue_id), pull.offset, f.max_msg_nums, wanted.tag_codes, wanted.accept
+            store.find_queue(f.topic, f.queue_id),
+            pull.offset,
+            f.max_msg_nums,
+            wanted.tag_codes,
+            wanted.accept,
         )
         code = _CODES.get(result.status)
         if code is None:  # nothing was ever stored here
@@ -214,7 +229,9 @@ class PullHandler:
             return
         self._answer(pull, int(code), result)
         if code == ResponseCode.PULL_OFFSET_MOVED:
-            self._broker.offset_moved(f.consumer_group, f.topic, f.queue_id, f.queue_offset, result.next_offset)
+            self._broker.offset_moved(
+                f.consumer_group, f.topic, f.queue_id, f.queue_offset, result.next_offset
+            )
 
     def _answer(self, pull: Pull, code: int, result: ReadResult) -> None:
         suggested = self._broker.suggested_broker_id(pull.fields.consumer_group, result)
@@ -251,7 +268,11 @@ class PullHandler:
         if result.messages:
             f = pull.fields
             self._broker.stats.get(
-                f.topic, f.consumer_group, result.messages, result.size, self._broker.clock() - pull.started_ms
+                f.topic,
+                f.consumer_group,
+                result.messages,
+                result.size,
+                self._broker.clock() - pull.started_ms,
             )
 
     def _refuse(self, pull: Pull, error: RequestError) -> None:
@@ -279,7 +300,9 @@ class PullHandler:
                 continue
             wanted = pull.filter
             reader = self._broker.store.reader
-            result = reader.read(queue, pull.offset, pull.fields.max_msg_nums, wanted.tag_codes, wanted.accept)
+            result = reader.read(
+                queue, pull.offset, pull.fields.max_msg_nums, wanted.tag_codes, wanted.accept
+            )
             if result.status in (reading.NO_MATCHED_MESSAGE, reading.OFFSET_OVERFLOW_ONE):
                 pull.offset = max(pull.offset, result.next_offset)
                 queue.waiters.append(pull)

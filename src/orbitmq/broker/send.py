@@ -22,7 +22,13 @@ from orbitmq.wire.command import Command, encode
 from orbitmq.wire.errors import WireError
 from orbitmq.wire.headers import SendHeader, SendHeaderV2, parse
 from orbitmq.wire.message_id import offset_msg_id
-from orbitmq.wire.properties import MAX_PROPERTIES_BYTES, Prop, decode_properties, encode_properties, find_property
+from orbitmq.wire.properties import (
+    MAX_PROPERTIES_BYTES,
+    Prop,
+    decode_properties,
+    encode_properties,
+    find_property,
+)
 
 if TYPE_CHECKING:
     from orbitmq.broker.broker import Broker
@@ -108,7 +114,9 @@ class SendHandler:
         if broker.store.refusal:
             raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, broker.store.refusal)
         if config.is_slave:
-            raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is a slave: send to its master")
+            raise RequestError(
+                ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is a slave: send to its master"
+            )
         if not config.broker_permission & Perm.WRITE:
             raise RequestError(
                 ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] sending message is forbidden"
@@ -118,7 +126,8 @@ class SendHandler:
             raise RequestError(ResponseCode.SYSTEM_ERROR, problem)
         if names.is_send_forbidden(header.topic):
             raise RequestError(
-                ResponseCode.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden: it is internal"
+                ResponseCode.NO_PERMISSION,
+                f"Sending message to topic[{header.topic}] is forbidden: it is internal",
             )
         if body_bytes > config.max_message_size:
             raise RequestError(
@@ -129,7 +138,8 @@ class SendHandler:
         topic = self._topic(command, header)
         if not topic.perm & Perm.WRITE:
             raise RequestError(
-                ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] sending message is forbidden (perm {topic.perm})"
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{header.topic}] sending message is forbidden (perm {topic.perm})",
             )
         if header.queue_id >= topic.queue_count:
             raise RequestError(
@@ -186,7 +196,9 @@ class SendHandler:
             divert(draft)
         return draft
 
-    def _batch_drafts(self, conn: Connection, command: Command, header: SendHeader, queue_id: int) -> list[Draft]:
+    def _batch_drafts(
+        self, conn: Connection, command: Command, header: SendHeader, queue_id: int
+    ) -> list[Draft]:
         if header.topic.startswith(names.RETRY_PREFIX):
             raise RequestError(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
         outer = decode_properties(header.properties or "")
@@ -226,14 +238,17 @@ class SendHandler:
             limit = broker.config.mapped_file_size_commit_log - 8
             if len(message.body) + len(message.properties) + 256 > limit:
                 raise RequestError(
-                    ResponseCode.MESSAGE_ILLEGAL, "the message does not fit into a log file (mappedFileSizeCommitLog)"
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    "the message does not fit into a log file (mappedFileSizeCommitLog)",
                 )
         try:
             offsets = [store.stage_inner(message) for message in messages]
             first = store.queue(messages[0].topic, messages[0].queue_id).next_offset - len(messages)
             end = store.commit_staged()
         except OSError as error:
-            raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, f"the store cannot write: {error}") from error
+            raise RequestError(
+                ResponseCode.SERVICE_NOT_AVAILABLE, f"the store cannot write: {error}"
+            ) from error
         for draft, offset in zip(drafts, offsets, strict=True):
             for action in draft.after_store:
                 action(offset, first)
@@ -267,7 +282,9 @@ def durable_reply(command: Command, reply: Command, outcome: Durable) -> Command
         reply.code = ResponseCode.FLUSH_DISK_TIMEOUT
         reply.remark = "stored, but not flushed within syncFlushTimeout"
         return reply
-    return command.reply(ResponseCode.SERVICE_NOT_AVAILABLE, remark="flushing the log failed; the broker is read-only")
+    return command.reply(
+        ResponseCode.SERVICE_NOT_AVAILABLE, remark="flushing the log failed; the broker is read-only"
+    )
 
 
 def parse_send(command: Command) -> SendHeader:

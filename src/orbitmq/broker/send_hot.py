@@ -1,8 +1,8 @@
 """The common send, in bulk: plain messages and batches with JSON headers, as official clients write them.
 
-All messages of one network read are staged here and committed together by `finish`; their answers are made from a
-template. Whatever is not plain (another property than expected, a topic not seen yet, anything that a check could refuse)
-is left to `send.SendHandler`, whose results this path must equal: tests compare the two.
+The messages of one network read are collected here, staged in one loop and committed together by `finish`; their
+answers are made from a template. Whatever is not plain (a property the broker acts on, a topic not seen yet, anything that
+a check could refuse) is left to `send.SendHandler`, whose results this path must equal: tests compare the two.
 """
 
 from __future__ import annotations
@@ -13,40 +13,60 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from orbitmq.broker.send_shapes import ID_CHARS, UNIQUE, UNIQUE_CHARS, SendShapes
 from orbitmq.net.connection import Connection
+from orbitmq.store.bulk_append import Item, stage_batch, stage_many
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.durability import Durable
+from orbitmq.store.property_shapes import PropertyShapes
 from orbitmq.wire import topics as names
 from orbitmq.wire.codes import Perm, ResponseCode
 from orbitmq.wire.command import LANGUAGE, VERSION, Command, encode
 from orbitmq.wire.errors import WireError
-from orbitmq.wire.header_json import SEND_V1, SEND_V2, SendV1Fields
-from orbitmq.wire.java_hash import tag_code
+from orbitmq.wire.header_json import HOT_ERRORS, SEND_V1, SEND_V2
 
 if TYPE_CHECKING:
     from orbitmq.broker.broker import Broker
 
-_PREFIX = Struct(">II").pack
+_prefix = Struct(">II").pack
 _PLAIN_SYS_FLAGS = ~0x703  # compressed, its kind, several tags: nothing the broker acts on
-_SPECIAL = (b"DELAY\x01", b"TRAN_MSG\x01", b"CLUSTER\x01", b"WAIT\x01f", b"TIMER_D", b"INNER_M")
+_MOST_OUTER_TEXTS = 64
 _decode_v2 = SEND_V2.decode
 _decode_v1 = SEND_V1.decode
 
 Slow = Callable[[Connection, bytes, int, int], None]
+Ack = tuple[int, int, int, bytes]
+"""(opaque, queue id, queue offset, message ids)"""
 
 
 class HotSend:
-    """`staged` holds, per message or batch of the current read, what its answer needs."""
-
-    __slots__ = ("_ack", "_broker", "_cluster", "_host", "_log", "_max_body", "_slow", "_staged", "_targets")
+    __slots__ = (
+        "_ack",
+        "_acks",
+        "_batch_shapes",
+        "_broker",
+        "_host",
+        "_items",
+        "_log",
+        "_max_body",
+        "_shapes",
+        "_slow",
+        "_targets",
+        "_waiting",
+    )
 
     def __init__(self, broker: Broker, slow: Slow) -> None:
         self._broker = broker
         self._log = broker.store.log
         self._slow = slow
-        self._staged: list[tuple[int, int, int, int, list[int] | None]] = []
         self._host = broker.store.settings.store_host.hex().upper().encode()
         self._targets: dict[str, list[ConsumeQueue]] = {}
+        self._batch_shapes: dict[str, PropertyShapes] = {}
+        # Messages of this read that are not staged yet, the opaques (None: one-way) that wait for them, and the
+        # answers of what is staged already.
+        self._items: list[Item] = []
+        self._waiting: list[int | None] = []
+        self._acks: list[Ack] = []
         self.configure()
         broker.topics.on_change.append(lambda name, _: self._forget(name))
 
@@ -54,15 +74,18 @@ class HotSend:
         """Takes over what requests only look up. Called again when the configuration changed."""
         config = self._broker.config
         self._max_body = config.max_message_size
-        self._cluster = b"CLUSTER\x01" + config.broker_cluster_name.encode()
+        self._shapes = SendShapes(config.broker_cluster_name)
+        self._batch_shapes.clear()
+        self._targets.clear()
         traced = b"true" if config.trace_on else b"false"
         region = msgspec.json.encode(config.region_id).replace(b"%", b"%%")
         self._ack = (
             b'{"code":0,"extFields":{"MSG_REGION":' + region + b',"TRACE_ON":"' + traced + b'","msgId":"%b",'
-            b'"queueId":"%d","queueOffset":"%d"},"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d,'
+            b'"queueId":"%d","queueOffset":"%d"},"flag":1,"language":"'
+            + LANGUAGE.encode()
+            + b'","opaque":%d,'
             b'"serializeTypeCurrentRPC":"JSON","version":' + str(VERSION).encode() + b"}"
         )
-        self._targets.clear()
 
     def _forget(self, name: str) -> None:
         self._targets.pop(name, None)
@@ -86,8 +109,9 @@ class HotSend:
         return queues
 
     def slow(self, conn: Connection, data: bytes, start: int, stop: int) -> None:
-        """What is staged goes first: the plain path commits for itself, and order within a connection is kept."""
-        self.finish(conn)
+        """What is collected goes first: the plain path commits for itself, and order within a connection is kept."""
+        if self._items or self._acks:
+            self.finish(conn)
         self._slow(conn, data, start, stop)
 
     # --- single messages --------------------------------------------------------------------------------------
@@ -95,98 +119,78 @@ class HotSend:
     def v2(self, conn: Connection, data: bytes, start: int, header_end: int, stop: int) -> None:
         try:
             header = _decode_v2(data[start + 4 : header_end])
-        except msgspec.DecodeError:
+        except HOT_ERRORS:
             self.slow(conn, data, start, stop)
             return
         f = header.extFields
-        if f.j or f.m or f.f & _PLAIN_SYS_FLAGS or not self._stage(
-            conn, data, header_end, stop, f.b, f.e, f.f, f.h, f.g, f.i, header.opaque, header.flag
+        queues = self._targets.get(f.b) or self._queues(f.b)
+        if (
+            queues is None
+            or not 0 <= f.e < len(queues)
+            or f.j
+            or f.m
+            or f.f & _PLAIN_SYS_FLAGS
+            or stop - header_end > self._max_body
+            or not self._collect(queues[f.e], data[header_end:stop], f.i, f.f, f.h, f.g)
         ):
             self.slow(conn, data, start, stop)
+            return
+        self._waiting.append(None if header.flag & 2 else header.opaque)
 
     def v1(self, conn: Connection, data: bytes, start: int, header_end: int, stop: int) -> None:
         try:
             header = _decode_v1(data[start + 4 : header_end])
-        except msgspec.DecodeError:
+        except HOT_ERRORS:
             self.slow(conn, data, start, stop)
             return
-        f: SendV1Fields = header.extFields
-        if f.reconsume_times or f.batch or f.sys_flag & _PLAIN_SYS_FLAGS or not self._stage(
-            conn,
-            data,
-            header_end,
-            stop,
-            f.topic,
-            f.queue_id,
-            f.sys_flag,
-            f.flag,
-            f.born_timestamp,
-            f.properties,
-            header.opaque,
-            header.flag,
+        f = header.extFields
+        queues = self._targets.get(f.topic) or self._queues(f.topic)
+        if (
+            queues is None
+            or not 0 <= f.queue_id < len(queues)
+            or f.reconsume_times
+            or f.batch
+            or f.sys_flag & _PLAIN_SYS_FLAGS
+            or stop - header_end > self._max_body
+            or not self._collect(
+                queues[f.queue_id], data[header_end:stop], f.properties, f.sys_flag, f.flag, f.born_timestamp
+            )
         ):
             self.slow(conn, data, start, stop)
+            return
+        self._waiting.append(None if header.flag & 2 else header.opaque)
 
-    def _stage(
-        self,
-        conn: Connection,
-        data: bytes,
-        body_at: int,
-        stop: int,
-        topic: str,
-        queue_id: int,
-        sys_flag: int,
-        flag: int,
-        born_ms: int,
-        text: str,
-        opaque: int,
-        rpc_flag: int,
+    def _collect(
+        self, queue: ConsumeQueue, body: bytes, text: str, sys_flag: int, flag: int, born_ms: int
     ) -> bool:
-        queues = self._targets.get(topic) or self._queues(topic)
-        if queues is None or not 0 <= queue_id < len(queues) or stop - body_at > self._max_body:
-            return False
-        if self._broker.store.fault is not None:
-            return False
-        properties = text.encode()
-        for special in _SPECIAL:
-            if special in properties:
-                return False
-        # One separator in front and one behind: names match whole, whatever comes before them.
-        properties = b"\x02" + properties + (b"" if properties[-1:] == b"\x02" else b"\x02")
-        found = properties.find(b"\x02TAGS\x01")
-        tags_code = 0
+        """False when the message is not plain."""
+        found = text.find(UNIQUE)
         if found >= 0:
-            tags_code = tag_code(properties[found + 6 : properties.find(b"\x02", found + 6)])
-        found = properties.find(b"\x02UNIQ_KEY\x01")
-        unique_key = properties[found + 10 : properties.find(b"\x02", found + 10)] if found >= 0 else None
-        found = properties.find(b"\x02KEYS\x01")
-        keys = properties[found + 6 : properties.find(b"\x02", found + 6)] if found >= 0 else None
-        found = properties.find(b"\x02WAIT\x01true\x02")
-        if found >= 0:
-            properties = properties[1 : found + 1] + properties[found + 11 :] + self._cluster
-        else:
-            properties = properties[1:].lstrip(b"\x02") + self._cluster
-        if len(properties) > 32767:
+            end = found + UNIQUE_CHARS + ID_CHARS
+            shape = self._shapes.known.get((text[:found], text[end:]))
+            if shape is not None:
+                unique = text[found + UNIQUE_CHARS : end]
+                if unique.isascii() and "\x02" not in unique:
+                    key = unique.encode()
+                    self._items.append(
+                        (
+                            queue,
+                            body,
+                            shape.before + key + shape.behind,
+                            sys_flag,
+                            flag,
+                            born_ms,
+                            shape.tags_code,
+                            key,
+                            None,
+                        )
+                    )
+                    return True
+        plain = self._shapes.learn(text)
+        if plain is None:
             return False
-        queue = queues[queue_id]
-        queue_offset = queue.next_offset
-        position = self._log.stage(
-            queue,
-            data[body_at:stop],
-            properties,
-            sys_flag,
-            flag,
-            born_ms,
-            conn.peer_bytes,
-            0,
-            0,
-            tags_code,
-            unique_key,
-            keys,
-        )
-        self._broker.stats.put(topic, 1, stop - body_at)
-        if not rpc_flag & 2:
-            self._staged.append((opaque, queue_id, queue_offset, position, None))
+        properties, tags_code, key, more = plain
+        self._items.append((queue, body, properties, sys_flag, flag, born_ms, tags_code, key, more))
         return True
 
     # --- batches ----------------------------------------------------------------------------------------------
@@ -194,94 +198,135 @@ class HotSend:
     def batch(self, conn: Connection, data: bytes, start: int, header_end: int, stop: int) -> None:
         try:
             header = _decode_v2(data[start + 4 : header_end])
-        except msgspec.DecodeError:
+        except HOT_ERRORS:
             self.slow(conn, data, start, stop)
             return
         f = header.extFields
         queues = self._targets.get(f.b) or self._queues(f.b)
+        shapes = self._batch_shapes.get(f.i) or self._outer_shapes(f.i)
         body = data[header_end:stop]
         if (
             queues is None
+            or shapes is None
             or not 0 <= f.e < len(queues)
             or not body
             or len(body) > self._max_body
             or f.j
             or f.f & _PLAIN_SYS_FLAGS
             or b"DELAY\x01" in body
-            or "WAIT\x01f" in f.i
-            or "CLUSTER\x01" in f.i
             or self._broker.store.fault is not None
         ):
             self.slow(conn, data, start, stop)
             return
         queue = queues[f.e]
-        outer = f.i.encode()
-        more = self._cluster + b"\x02" + outer.rstrip(b"\x02") if outer else self._cluster
-        queue_offset = queue.next_offset
         try:
-            offsets = self._log.stage_batch(queue, body, more, f.f, f.g, conn.peer_bytes)
+            self._stage_items(conn)
+            queue_offset = queue.next_offset
+            offsets = stage_batch(self._log, queue, body, shapes, f.f, f.g, conn.peer_bytes)
         except WireError:
             self.slow(conn, data, start, stop)  # the plain path finds the same and says what is wrong
             return
+        except OSError as error:
+            self._fail(conn, error, [header.opaque] if not header.flag & 2 else [])
+            return
         self._broker.stats.put(f.b, len(offsets), len(body))
         if not header.flag & 2:
-            self._staged.append((header.opaque, f.e, queue_offset, offsets[0], offsets))
+            host = self._host
+            ids = b",".join([b"%b%016X" % (host, offset) for offset in offsets])
+            self._acks.append((header.opaque, f.e, queue_offset, ids))
+
+    def _outer_shapes(self, outer: str) -> PropertyShapes | None:
+        """What the properties of the batch itself add to each message; a batch that need not wait is not plain."""
+        if "WAIT\x01f" in outer or "CLUSTER\x01" in outer or len(outer) > 512:
+            return None
+        if len(self._batch_shapes) >= _MOST_OUTER_TEXTS:
+            self._batch_shapes.clear()
+        cluster = "CLUSTER\x01" + self._broker.config.broker_cluster_name
+        text = cluster + "\x02" + outer.strip("\x02") if outer else cluster
+        shapes = self._batch_shapes[outer] = PropertyShapes(text.encode("utf-8", "replace"))
+        return shapes
 
     # --- the end of a read ------------------------------------------------------------------------------------
 
-    def finish(self, conn: Connection) -> None:
-        """Writes everything staged by this read with one call and answers, at once or when it is on the device."""
-        if not self._log.units:
+    def _stage_items(self, conn: Connection) -> None:
+        items = self._items
+        if not items:
             return
-        staged = self._staged
-        self._staged = []
+        waiting = self._waiting
+        offsets, queue_offsets = stage_many(self._log, items, conn.peer_bytes)
+        self._items = []
+        self._waiting = []
+        host, acks, stats = self._host, self._acks, self._broker.stats
+        topic, count, size = items[0][0].topic, 0, 0
+        for item, opaque, offset, queue_offset in zip(items, waiting, offsets, queue_offsets, strict=True):
+            queue = item[0]
+            if queue.topic is not topic:
+                stats.put(topic, count, size)
+                topic, count, size = queue.topic, 0, 0
+            count += 1
+            size += len(item[1])
+            if opaque is not None:
+                acks.append((opaque, queue.queue_id, queue_offset, b"%b%016X" % (host, offset)))
+        stats.put(topic, count, size)
+
+    def finish(self, conn: Connection) -> None:
+        """Writes everything of this read with one call and answers, at once or when it is on the device."""
         store = self._broker.store
+        if not self._items and not self._log.staged.units:
+            return
         try:
+            if store.fault is not None:
+                raise OSError(store.fault.reason)
+            self._stage_items(conn)
             end = store.commit_staged()
         except OSError as error:
-            for opaque, *_ in staged:
-                conn.send(encode(_failed(opaque, f"the store cannot write: {error}")))
+            self._fail(conn, error, [])
             return
-        if not staged:
+        acks = self._acks
+        if not acks:
             return
-        if not store.settings.sync_flush:
-            conn.send_parts(self._answers(staged))
+        self._acks = []
+        if store.settings.sync_flush:
+            store.when_durable(end, lambda outcome: self._durable(conn, acks, outcome))
+        else:
+            conn.send_parts(self._answers(acks))
+
+    def _durable(self, conn: Connection, acks: list[Ack], outcome: Durable) -> None:
+        if outcome is Durable.YES:
+            conn.send(b"".join(self._answers(acks)))
             return
+        for opaque, queue_id, queue_offset, ids in acks:
+            reply = _refusal(opaque, "flushing the log failed; the broker is read-only")
+            if outcome is Durable.TIMEOUT:
+                reply.code = ResponseCode.FLUSH_DISK_TIMEOUT
+                reply.remark = "stored, but not flushed within syncFlushTimeout"
+                reply.ext = {
+                    "msgId": ids.decode(),
+                    "queueId": str(queue_id),
+                    "queueOffset": str(queue_offset),
+                }
+            conn.send(encode(reply))
 
-        def durable(outcome: Durable) -> None:
-            if outcome is Durable.YES:
-                conn.send(b"".join(self._answers(staged)))
-                return
-            for opaque, queue_id, queue_offset, position, offsets in staged:
-                reply = _failed(opaque, "flushing the log failed; the broker is read-only")
-                if outcome is Durable.TIMEOUT:
-                    reply.code = ResponseCode.FLUSH_DISK_TIMEOUT
-                    reply.remark = "stored, but not flushed within syncFlushTimeout"
-                    reply.ext = {
-                        "msgId": self._ids(position, offsets).decode(),
-                        "queueId": str(queue_id),
-                        "queueOffset": str(queue_offset),
-                    }
-                conn.send(encode(reply))
-
-        store.when_durable(end, durable)
-
-    def _ids(self, position: int, offsets: list[int] | None) -> bytes:
-        return b",".join(b"%b%016X" % (self._host, offset) for offset in offsets or (position,))
-
-    def _answers(self, staged: list[tuple[int, int, int, int, list[int] | None]]) -> list[bytes]:
-        host = self._host
-        ack = self._ack
+    def _answers(self, acks: list[Ack]) -> list[bytes]:
+        template = self._ack
         out: list[bytes] = []
-        for opaque, queue_id, queue_offset, position, offsets in staged:
-            if offsets is None:
-                header = ack % (b"%b%016X" % (host, position), queue_id, queue_offset, opaque)
-            else:
-                header = ack % (b",".join([b"%b%016X" % (host, o) for o in offsets]), queue_id, queue_offset, opaque)
+        for opaque, queue_id, queue_offset, ids in acks:
+            header = template % (ids, queue_id, queue_offset, opaque)
             size = len(header)
-            out += (_PREFIX(size + 4, size), header)
+            out += (_prefix(size + 4, size), header)
         return out
 
+    def _fail(self, conn: Connection, error: OSError, more: list[int]) -> None:
+        """Nothing of this read was stored; everybody who waits is told so."""
+        if self._broker.store.fault is None or self._log.staged.units:
+            self._broker.store.abandon_staged(error)
+        opaques = (
+            [ack[0] for ack in self._acks] + [opaque for opaque in self._waiting if opaque is not None] + more
+        )
+        self._items, self._waiting, self._acks = [], [], []
+        for opaque in opaques:
+            conn.send(encode(_refusal(opaque, str(error.strerror or error))))
 
-def _failed(opaque: int, remark: str) -> Command:
+
+def _refusal(opaque: int, remark: str) -> Command:
     return Command(ResponseCode.SERVICE_NOT_AVAILABLE, flag=1, opaque=opaque, remark=remark)

@@ -5,13 +5,11 @@ The hot path only adds integers; everything derived is made by `tick`, once a se
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
-from orbitmq.broker.stats_runtime import RuntimeStats
+from orbitmq.broker.stats_runtime import RuntimeStats, Totals
 from orbitmq.broker.stats_window import DAY, DAY_STEP_MS, HOUR, HOUR_STEP_MS, MINUTE, MINUTE_STEP_MS, Window
-
-_Key = TypeVar("_Key")
 
 # A topic or group without traffic for so long is forgotten: the tables stay as small as the traffic is.
 FORGET_AFTER_MS: Final = 25 * DAY_STEP_MS
@@ -30,6 +28,11 @@ class Cell:
         self.latency_ms = 0
         self.sampled_requests = [0] * len(_STEPS)
         self.windows = {name: Window(now_ms) for name in names}
+
+    @property
+    def moved_ms(self) -> int:
+        """When a sample last showed a change."""
+        return max(window.moved_ms for window in self.windows.values())
 
 
 _PUT: Final = ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE")
@@ -57,6 +60,7 @@ class BrokerStats(RuntimeStats):
         self._puts: dict[str, Cell] = {}
         self._gets: dict[tuple[str, str], Cell] = {}
         self._backs: dict[tuple[str, str], Cell] = {}
+        self._forgotten = Totals()
         self._broker_put = Window(now_ms)
         self._broker_get = Window(now_ms)
         self._last_tick_ms = [now_ms] * len(_STEPS)
@@ -69,9 +73,6 @@ class BrokerStats(RuntimeStats):
         cell.count += count
         cell.bytes += size
         cell.requests += 1
-        self.put_total += count
-        self.put_bytes += size
-        self.put_requests += 1
 
     def get(self, topic: str, group: str, count: int, size: int, latency_ms: int = 0) -> None:
         """A pull request found messages."""
@@ -82,9 +83,6 @@ class BrokerStats(RuntimeStats):
         cell.bytes += size
         cell.latency_ms += latency_ms
         cell.requests += 1
-        self.get_total += count
-        self.get_bytes += size
-        self.get_found += 1
 
     def send_back(self, topic: str, group: str, count: int = 1) -> None:
         """A consumer sent messages back to be retried."""
@@ -129,16 +127,25 @@ class BrokerStats(RuntimeStats):
         """(topic, group, messages, bytes) delivered since the pair was first seen."""
         return ((topic, group, cell.count, cell.bytes) for (topic, group), cell in self._gets.items())
 
+    def totals(self) -> Totals:
+        """Summed up here rather than counted, so that a request pays for one counter only."""
+        seen = _sum(self._puts.values(), self._gets.values())
+        summed = [now + gone for now, gone in zip(seen, self._forgotten, strict=True)]
+        return Totals(*summed)._replace(missed=self.get_missed)
+
+    @property
+    def put_total(self) -> int:
+        return self.totals().put
+
+    @property
+    def get_total(self) -> int:
+        return self.totals().get
+
     def forget_topic(self, topic: str) -> None:
-        self._puts.pop(topic, None)
-        for cells in (self._gets, self._backs):
-            for key in [key for key in cells if key[0] == topic]:
-                del cells[key]
+        self._forget(lambda key: key == topic, lambda key: key[0] == topic)
 
     def forget_group(self, group: str) -> None:
-        for cells in (self._gets, self._backs):
-            for key in [key for key in cells if key[1] == group]:
-                del cells[key]
+        self._forget(lambda key: False, lambda key: key[1] == group)
 
     def _window(self, stats_name: str, stats_key: str) -> Window | None:
         if stats_name in _TOTAL:
@@ -155,9 +162,10 @@ class BrokerStats(RuntimeStats):
         return None if cell is None else cell.windows.get(stats_name)
 
     def _sample(self, level: int, now_ms: int) -> None:
+        totals = self.totals()
         for window, value, times in (
-            (self._broker_put, self.put_total, self.put_requests),
-            (self._broker_get, self.get_total, self.get_found),
+            (self._broker_put, totals.put, totals.put_requests),
+            (self._broker_get, totals.get, totals.found),
         ):
             window.value, window.times = value, times
             window.sample(level, now_ms)
@@ -177,12 +185,33 @@ class BrokerStats(RuntimeStats):
 
     def _forget_idle(self, now_ms: int) -> None:
         before_ms = now_ms - FORGET_AFTER_MS
-        _drop_idle(self._puts, before_ms)
-        _drop_idle(self._gets, before_ms)
-        _drop_idle(self._backs, before_ms)
+        idle_puts = {key for key, cell in self._puts.items() if cell.moved_ms < before_ms}
+        idle_pairs = {
+            key
+            for cells in (self._gets, self._backs)
+            for key, cell in cells.items()
+            if cell.moved_ms < before_ms
+        }
+        self._forget(idle_puts.__contains__, idle_pairs.__contains__)
+
+    def _forget(self, put_key: Callable[[str], bool], pair: Callable[[tuple[str, str]], bool]) -> None:
+        """Drops items but not what they counted: totals never go down."""
+        puts = [self._puts.pop(key) for key in list(self._puts) if put_key(key)]
+        gets = [self._gets.pop(key) for key in list(self._gets) if pair(key)]
+        for key in [key for key in self._backs if pair(key)]:
+            del self._backs[key]
+        gone = _sum(puts, gets)
+        self._forgotten = Totals(*map(sum, zip(self._forgotten, gone, strict=True)))
 
 
-def _drop_idle(cells: dict[_Key, Cell], before_ms: int) -> None:
-    for key, cell in list(cells.items()):
-        if max(window.moved_ms for window in cell.windows.values()) < before_ms:
-            del cells[key]
+def _sum(puts: Iterable[Cell], gets: Iterable[Cell]) -> Totals:
+    put = put_bytes = put_requests = get = get_bytes = found = 0
+    for cell in puts:
+        put += cell.count
+        put_bytes += cell.bytes
+        put_requests += cell.requests
+    for cell in gets:
+        get += cell.count
+        get_bytes += cell.bytes
+        found += cell.requests
+    return Totals(put, put_bytes, put_requests, get, get_bytes, found)

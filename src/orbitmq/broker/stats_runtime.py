@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
@@ -18,41 +19,48 @@ _TIME_LABELS: Final = (
 )  # fmt: skip
 
 
-class _Totals(NamedTuple):
+class Totals(NamedTuple):
+    """Counters of all topics since the start. Put and get are messages, found and missed are requests."""
+
+    put: int = 0
+    put_bytes: int = 0
+    put_requests: int = 0
+    get: int = 0
+    get_bytes: int = 0
+    found: int = 0
+    missed: int = 0
+
+
+class _Sample(NamedTuple):
     at_ms: int
-    put: int
-    found: int
-    miss: int
-    transferred: int
+    totals: Totals
 
 
-_Value = Callable[[_Totals], int]
+_Value = Callable[[Totals], int]
 
 
-class RuntimeStats:
-    """Counters of all topics together, sampled every second for ten minutes."""
+class RuntimeStats(ABC):
+    """Totals of the broker, sampled every second for ten minutes."""
 
     def __init__(self, now_ms: int) -> None:
         self.started_ms = now_ms
-        self.put_total = 0
-        self.put_bytes = 0
-        self.put_requests = 0
         self.put_failed_total = 0
-        self.get_total = 0
-        self.get_bytes = 0
-        self.get_found = 0
-        self.get_miss = 0
+        self.get_missed = 0
         self._put_times = [0] * len(_TIME_LABELS)
         self._put_time_max_ms = 0
         self._get_time_max_ms = 0
-        self._samples: deque[_Totals] = deque(maxlen=TPS_WINDOWS_S[-1] + 1)
+        self._samples: deque[_Sample] = deque(maxlen=TPS_WINDOWS_S[-1] + 1)
         self._day = local_day(now_ms)
         self._put_morning = self._put_yesterday = 0
         self._get_morning = self._get_yesterday = 0
 
+    @abstractmethod
+    def totals(self) -> Totals:
+        """The counters as they are now."""
+
     def miss(self) -> None:
         """A pull request found nothing."""
-        self.get_miss += 1
+        self.get_missed += 1
 
     def put_failed(self, count: int = 1) -> None:
         self.put_failed_total += count
@@ -69,44 +77,45 @@ class RuntimeStats:
             self._get_time_max_ms = ms
 
     def sample_runtime(self, now_ms: int) -> None:
+        totals = self.totals()
         day = local_day(now_ms)
         if day != self._day:
             self._day = day
-            self._put_yesterday, self._put_morning = self._put_morning, self.put_total
-            self._get_yesterday, self._get_morning = self._get_morning, self.get_total
-        self._samples.append(_Totals(now_ms, self.put_total, self.get_found, self.get_miss, self.get_total))
+            self._put_yesterday, self._put_morning = self._put_morning, totals.put
+            self._get_yesterday, self._get_morning = self._get_morning, totals.get
+        self._samples.append(_Sample(now_ms, totals))
 
     def runtime(self, now_ms: int) -> dict[str, str]:
         """Runtime keys that come from counting; the store and the broker add theirs."""
-        put_tps = self._triple(lambda t: t.put)
-        transferred = self._triple(lambda t: t.transferred)
+        totals = self.totals()
+        transferred = self._triple(lambda t: t.get)
         return {
             "bootTimestamp": str(self.started_ms),
             "runtime": uptime_text(now_ms - self.started_ms),
             "putMessageEntireTimeMax": str(self._put_time_max_ms),
-            "putMessageTimesTotal": str(self.put_total),
+            "putMessageTimesTotal": str(totals.put),
             "putMessageFailedTimes": str(self.put_failed_total),
-            "putMessageSizeTotal": str(self.put_bytes),
+            "putMessageSizeTotal": str(totals.put_bytes),
             "putMessageDistributeTime": " ".join(
                 f"{label}:{count}" for label, count in zip(_TIME_LABELS, self._put_times, strict=True)
             ),
-            "putMessageAverageSize": str(self.put_bytes / self.put_total if self.put_total else 0.0),
+            "putMessageAverageSize": str(totals.put_bytes / totals.put if totals.put else 0.0),
             "putLatency99": self._put_percentile(0.99),
             "putLatency999": self._put_percentile(0.999),
             "getMessageEntireTimeMax": str(self._get_time_max_ms),
-            "putTps": put_tps,
+            "putTps": self._triple(lambda t: t.put),
             "getFoundTps": self._triple(lambda t: t.found),
-            "getMissTps": self._triple(lambda t: t.miss),
-            "getTotalTps": self._triple(lambda t: t.found + t.miss),
+            "getMissTps": self._triple(lambda t: t.missed),
+            "getTotalTps": self._triple(lambda t: t.found + t.missed),
             # 4.9 misspells it, 5.x does not; tools read the one or the other.
             "getTransferedTps": transferred,
             "getTransferredTps": transferred,
             "msgPutTotalYesterdayMorning": str(self._put_yesterday),
             "msgPutTotalTodayMorning": str(self._put_morning),
-            "msgPutTotalTodayNow": str(self.put_total),
+            "msgPutTotalTodayNow": str(totals.put),
             "msgGetTotalYesterdayMorning": str(self._get_yesterday),
             "msgGetTotalTodayMorning": str(self._get_morning),
-            "msgGetTotalTodayNow": str(self.get_total),
+            "msgGetTotalTodayNow": str(totals.get),
         }
 
     def _put_percentile(self, share: float) -> str:
@@ -129,9 +138,9 @@ class RuntimeStats:
         return " ".join(rates)
 
 
-def _per_second(first: _Totals, last: _Totals, value: _Value) -> float:
+def _per_second(first: _Sample, last: _Sample, value: _Value) -> float:
     elapsed_ms = last.at_ms - first.at_ms
-    return (value(last) - value(first)) * 1000.0 / elapsed_ms if elapsed_ms > 0 else 0.0
+    return (value(last.totals) - value(first.totals)) * 1000.0 / elapsed_ms if elapsed_ms > 0 else 0.0
 
 
 def local_day(now_ms: int) -> int:

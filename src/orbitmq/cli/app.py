@@ -9,7 +9,7 @@ import typer
 
 from orbitmq import __version__
 from orbitmq.cli import cheat, cluster, group, message, send, store, topic
-from orbitmq.cli.output import EXIT_CODES_HELP, CommandError, ExitCode, print_error
+from orbitmq.cli.output import EXIT_CODES_HELP, CommandError, ExitCode, OutputClosed, print_error
 
 app = typer.Typer(
     name="orbitmq",
@@ -73,10 +73,8 @@ def run_app(args: list[str]) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # The reader of our output (`| head`) has seen enough; without this the interpreter complains at exit.
-        sys.stdout = open("/dev/null", "w")  # noqa: SIM115
-        return ExitCode.OK
+    except OutputClosed:
+        return ExitCode.FAILED
     except typer.Abort:
         print_error("aborted", "", as_json=as_json, exit_code=ExitCode.FAILED)
         return ExitCode.FAILED

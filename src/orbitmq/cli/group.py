@@ -182,7 +182,7 @@ def reset(
         return
     if not yes and not as_json:
         _print_plan(plan)
-    confirm(f"Move group {name} in topic {topic} to {to}?", yes, as_json)
+    confirm(f"move group {name} in topic {topic} to {to}", yes, as_json)
     done = with_cluster(namesrv, timeout, lambda cluster: admin.apply_reset(cluster, plan, force=backwards))
     show(as_json, done, lambda: _print_plan(done))
 
@@ -199,7 +199,7 @@ def delete(
     """Delete a group with its offsets, retry topic and dead letters."""
     from orbitmq.client import admin
 
-    confirm(f"Delete group {name} with its offsets, retries and dead letters?", yes, as_json)
+    confirm(f"delete group {name} with its offsets, retries and dead letters", yes, as_json)
     brokers = with_cluster(
         namesrv, timeout, lambda cluster: admin.delete_group(cluster, name, keep_offsets=keep_offsets)
     )

@@ -51,13 +51,13 @@ def with_cluster(namesrv: str, timeout_s: float, work: Callable[[Cluster], Await
     return asyncio.run(body())
 
 
-def confirm(question: str, yes: bool, as_json: bool) -> None:
+def confirm(action: str, yes: bool, as_json: bool) -> None:
     """Asks before something is lost. A program must say --yes: it cannot be asked."""
     from orbitmq.cli.output import CommandError, ExitCode
 
     if yes:
         return
     if as_json or not typer.get_text_stream("stdin").isatty():
-        raise CommandError(f"{question} needs a yes", hint="pass --yes", exit_code=ExitCode.USAGE)
-    if not typer.confirm(question):
+        raise CommandError(f"refused to {action} without a yes", hint="pass --yes", exit_code=ExitCode.USAGE)
+    if not typer.confirm(f"{action[0].upper()}{action[1:]}?"):
         raise CommandError("nothing was changed", hint="answer y, or pass --yes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgspec
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.table import Table
 
-# What a table may take when its output is not a terminal: nothing there wraps, and nothing may be cut.
+# Wide enough that nothing wraps where there is no terminal.
 PIPE_WIDTH = 10_000
 
 
@@ -38,6 +39,10 @@ class CommandError(Exception):
         self.exit_code = exit_code
 
 
+class OutputClosed(Exception):
+    """Whoever read our output (`| head`) has seen enough."""
+
+
 def json_text(value: Any) -> str:
     """One JSON document on one line; structs become objects."""
     return msgspec.json.encode(value).decode()
@@ -47,14 +52,18 @@ def print_json(value: Any, *, pretty: bool = False) -> None:
     encoded = msgspec.json.encode(value)
     if pretty:
         encoded = msgspec.json.format(encoded, indent=2)
-    sys.stdout.write(encoded.decode() + "\n")
-    sys.stdout.flush()
+    print_line(encoded.decode())
 
 
 def print_line(text: str) -> None:
     """A plain line, at once: `tail` is read while it runs."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Without a new place for the rest the interpreter would complain about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OutputClosed from None
 
 
 def note(text: str) -> None:
@@ -82,11 +91,17 @@ def print_error(
     print(line, file=stream, flush=True)
 
 
-def console() -> Console:
+def print_rich(table: Table) -> None:
+    """As wide as the terminal; into a file or pipe as wide as the text, without blanks at the line ends."""
     from rich.console import Console
 
-    wide = None if sys.stdout.isatty() else PIPE_WIDTH
-    return Console(width=wide, highlight=False, soft_wrap=wide is not None)
+    if sys.stdout.isatty():
+        Console(highlight=False).print(table)
+        return
+    console = Console(width=PIPE_WIDTH, highlight=False, color_system=None)
+    with console.capture() as captured:
+        console.print(table)
+    print_line("\n".join(line.rstrip() for line in captured.get().strip("\n").splitlines()))
 
 
 def print_table(
@@ -112,7 +127,7 @@ def print_table(
         table.add_column(name, justify="right" if name in right else "left", overflow="fold")
     for line in shown:
         table.add_row(*line)
-    console().print(table)
+    print_rich(table)
 
 
 def print_fields(fields: Mapping[str, object], *, title: str | None = None) -> None:
@@ -127,7 +142,7 @@ def print_fields(fields: Mapping[str, object], *, title: str | None = None) -> N
     grid.add_column(overflow="fold")
     for name, value in fields.items():
         grid.add_row(Text(name, style="bold"), Text(cell(value)))
-    console().print(grid)
+    print_rich(grid)
 
 
 def cell(value: object) -> str:

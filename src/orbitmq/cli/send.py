@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -20,7 +21,7 @@ from orbitmq.cli.options import (
     Timeout,
     with_cluster,
 )
-from orbitmq.cli.output import CommandError, ExitCode, note, print_json, print_line
+from orbitmq.cli.output import CommandError, ExitCode, OutputClosed, note, print_json, print_line
 from orbitmq.cli.times import TIME_HELP, Place, parse_pairs, parse_place
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 # Sends under way at once: enough to fill a connection, few enough that an error stops the rest early.
 WINDOW: Final = 64
-MAX_DELAY_LEVEL: Final = 18
 
 
 def send(
@@ -54,7 +54,7 @@ def send(
     broker: BrokerName = None,
     delay_level: Annotated[
         int,
-        typer.Option("--delay-level", min=0, max=MAX_DELAY_LEVEL, help="Deliver later: 1 is 1 s, 18 is 2 h."),
+        typer.Option("--delay-level", min=0, help="Deliver later: 1 is 1 s, 18 is 2 h by default."),
     ] = 0,
     count: Annotated[int, typer.Option("--count", min=1, help="Send it this many times.")] = 1,
     from_file: Annotated[
@@ -84,7 +84,7 @@ def send(
             for one in bodies
             for _ in range(count)
         )
-        while window := [message for message, _ in zip(outgoing, range(WINDOW), strict=False)]:
+        while window := list(islice(outgoing, WINDOW)):
             try:
                 if oneway:
                     for message in window:
@@ -147,6 +147,8 @@ def tail(
 
     try:
         with_cluster(namesrv, timeout, work)
+    except OutputClosed:
+        return
     except TimeoutError:
         if max_num is not None:
             raise CommandError(

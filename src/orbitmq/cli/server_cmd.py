@@ -46,8 +46,8 @@ def run_command(name: str, args: Sequence[str]) -> int:
         return _report(error)
 
 
-def parse_server(args: Sequence[str]) -> tuple[BrokerConfig, NamesrvConfig, list[str]]:
-    """Both configurations of `orbitmq server`, and warnings about settings that do nothing."""
+def parse_server(args: Sequence[str]) -> tuple[BrokerConfig, NamesrvConfig, str | None, list[str]]:
+    """Both configurations of `orbitmq server`, their file, and warnings about settings without effect."""
     parser = _parser("server", "Start name server and broker in one process.")
     _data_option(parser)
     _port_option(parser, "--namesrv-port", "port of the name server (default 9876)")
@@ -65,7 +65,7 @@ def parse_server(args: Sequence[str]) -> tuple[BrokerConfig, NamesrvConfig, list
     if options.namesrv_port is not None:
         namesrv.listen_port = options.namesrv_port
     _keep_beside(namesrv, broker.store_path_root_dir, given)
-    return broker, namesrv, warnings_for(given, BrokerConfig, NamesrvConfig)
+    return broker, namesrv, options.config, warnings_for(given, BrokerConfig, NamesrvConfig)
 
 
 def parse_namesrv(args: Sequence[str]) -> tuple[NamesrvConfig, list[str]]:
@@ -84,7 +84,7 @@ def parse_namesrv(args: Sequence[str]) -> tuple[NamesrvConfig, list[str]]:
     return config, warnings_for(given, NamesrvConfig)
 
 
-def parse_broker(args: Sequence[str]) -> tuple[BrokerConfig, list[str]]:
+def parse_broker(args: Sequence[str]) -> tuple[BrokerConfig, str | None, list[str]]:
     parser = _parser("broker", "Start a broker.")
     parser.add_argument(
         "-n",
@@ -108,15 +108,15 @@ def parse_broker(args: Sequence[str]) -> tuple[BrokerConfig, list[str]]:
         config.namesrv_addr = (
             os.environ.get("NAMESRV_ADDR") or os.environ.get("ORBITMQ_NAMESRV") or DEFAULT_NAMESRV
         )
-    return config, warnings_for(given, BrokerConfig)
+    return config, options.config, warnings_for(given, BrokerConfig)
 
 
 def _server(args: Sequence[str]) -> int:
-    broker, namesrv, warnings = parse_server(args)
+    broker, namesrv, path, warnings = parse_server(args)
     _warn(warnings)
     from orbitmq.server import run_server
 
-    return run_server(broker, namesrv)
+    return run_server(broker, namesrv, path)
 
 
 def _namesrv(args: Sequence[str]) -> int:
@@ -128,11 +128,11 @@ def _namesrv(args: Sequence[str]) -> int:
 
 
 def _broker(args: Sequence[str]) -> int:
-    config, warnings = parse_broker(args)
+    config, path, warnings = parse_broker(args)
     _warn(warnings)
     from orbitmq.server import run_broker
 
-    return run_broker(config)
+    return run_broker(config, path)
 
 
 _COMMANDS: Final = {"server": _server, "namesrv": _namesrv, "broker": _broker}

@@ -192,7 +192,7 @@ def delete(
     """Delete a topic from its brokers and from every name server."""
     from orbitmq.client import admin
 
-    confirm(f"Delete topic {name} with all its messages?", yes, as_json)
+    confirm(f"delete topic {name} with all its messages", yes, as_json)
     brokers = with_cluster(namesrv, timeout, lambda cluster: admin.delete_topic(cluster, name))
     show(
         as_json,

@@ -270,6 +270,7 @@ class Follower:
                     self._on_trouble(error)
                 troubled = True
                 await asyncio.sleep(RETRY_AFTER_S)
+                await self._look_again()
                 continue
             troubled = False
             if pulled.moved:
@@ -280,3 +281,12 @@ class Follower:
             offset = pulled.next_offset
             for message in pulled.messages:
                 await self._inbox.put(message)
+
+    async def _look_again(self) -> None:
+        """A broker that comes back may have another address."""
+        try:
+            route = await self._cluster.find_route(self._route.topic, refresh=True)
+        except OrbitMQError:
+            return  # the next pull meets the same trouble, and tells it
+        if route is not None:
+            self._route = route

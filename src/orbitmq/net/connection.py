@@ -120,7 +120,9 @@ class Connection(asyncio.Protocol):
         self._out.clear()
         for future in self._pending.values():
             if not future.done():
-                future.set_exception(ConnectionClosed(f"{self.peer} closed the connection before it answered"))
+                future.set_exception(
+                    ConnectionClosed(f"{self.peer} closed the connection before it answered")
+                )
         self._pending.clear()
         self._service.connection_lost(self)
 
@@ -281,7 +283,9 @@ class Connection(asyncio.Protocol):
             async with asyncio.timeout(timeout_s):
                 return await future
         except TimeoutError:
-            raise RequestTimeout(f"{self.peer} did not answer request {command.code} within {timeout_s} s") from None
+            raise RequestTimeout(
+                f"{self.peer} did not answer request {command.code} within {timeout_s} s"
+            ) from None
         finally:
             self._pending.pop(command.opaque, None)
 

@@ -24,7 +24,8 @@ def bind_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         bound.close()
         raise OSError(
-            error.errno, f"cannot listen on {host or '*'}:{port}: {error.strerror}; is another server running there?"
+            error.errno,
+            f"cannot listen on {host or '*'}:{port}: {error.strerror}; is another server running there?",
         ) from error
     return bound
 

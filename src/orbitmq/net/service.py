@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 from orbitmq.net.connection import Connection
 from orbitmq.net.errors import RequestError
@@ -24,7 +24,7 @@ Handler = Callable[[Connection, Command], "Command | None | Awaitable[Command | 
 class RequestService:
     """Answers requests by a table of handlers."""
 
-    def __init__(self, handlers: Mapping[int, Handler]) -> None:
+    def __init__(self, handlers: dict[int, Handler]) -> None:
         self.handlers = handlers
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -37,7 +37,9 @@ class Cleaner:
         series = store.log.series
         # The next file is made ahead of time and still empty: it does not count as one of the log's.
         files = [
-            LogFile(base, series.last_modified_ms(base)) for base in series.bases if base <= store.log.position
+            LogFile(base, series.last_modified_ms(base))
+            for base in series.bases
+            if base <= store.log.position
         ]
         chosen = victims(self.rules, files, why, now)
         for base in chosen:
@@ -72,7 +74,9 @@ class Cleaner:
         store = self._store
         if refuses_writes(self.rules, used):
             if store.fault is None:
-                log.error("the disk is %.0f %% full: messages are refused until there is room again", used * 100)
+                log.error(
+                    "the disk is %.0f %% full: messages are refused until there is room again", used * 100
+                )
                 store.refuse_writes(f"{DISK_FULL} ({used:.0%} used); free space or clean old messages")
         elif store.fault is not None and store.fault.reason.startswith(DISK_FULL):
             store.try_to_heal()

@@ -1,7 +1,7 @@
 """One queue of one topic: 20-byte units that point into the commit log, in the order of the queue.
 
 A unit is (log offset 8, record size 4, tag hash or delivery time 8). `next_offset` counts what was assigned at append,
-`max_offset` what consumers may see; the two differ while a group commit or a failed write is pending.
+`max_offset` what consumers may see; the two differ while a group commit is pending.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _FILLER = UNIT.pack(0, 0x7FFFFFFF, 0)
 
 class ConsumeQueue:
     __slots__ = (
+        "_buffer",
+        "_file_end",
         "_series",
-        "_tail",
-        "dirty",
-        "min_offset",
         "max_offset",
+        "min_offset",
         "next_offset",
         "prefix",
         "prefix_hash",
@@ -47,42 +47,50 @@ class ConsumeQueue:
         self.prefix = encoded + b"#"
         self.prefix_hash = string_hash(topic + "#")
         self._series = SegmentSeries(disk, os.path.join(root, topic, str(queue_id)), file_bytes, cache)
-        self._tail: list[bytes] = []
+        self._buffer = bytearray()
+        self._file_end = 0
         self.min_offset = 0
         self.max_offset = 0
         self.next_offset = 0
-        self.dirty = False
         self.unsynced = False
         self.waiters: list[Any] = []
 
     # --- writing ----------------------------------------------------------------------------------------------
 
-    def push(self, unit: bytes) -> None:
-        """A unit that became visible; `drain` brings it to the file."""
-        self._tail.append(unit)
+    def append(self, units: list[bytes]) -> None:
+        """Units that became visible. They are read from memory until `write_out` brings them to the file.
 
-    def drain(self) -> None:
-        tail = self._tail
-        if not tail:
+        A crash loses what is only in memory; recovery makes it again from the log.
+        """
+        self._buffer += units[0] if len(units) == 1 else b"".join(units)
+        self.max_offset += len(units)
+
+    @property
+    def buffered_bytes(self) -> int:
+        return len(self._buffer)
+
+    def write_out(self) -> None:
+        """Raises OSError when the file cannot take it; the units then stay in memory and visible."""
+        if not self._buffer:
             return
-        if not self._series.bases and self.max_offset:
-            self._fill_before(self.max_offset)
-        self._series.write(self.max_offset * UNIT_BYTES, tail[0] if len(tail) == 1 else b"".join(tail))
-        self.max_offset += len(tail)
-        tail.clear()
+        if not self._series.bases and self._file_end:
+            self._fill_before(self._file_end)
+        self._series.write(self._file_end * UNIT_BYTES, bytes(self._buffer))
+        self._file_end = self.max_offset
+        self._buffer.clear()
         self.unsynced = True
 
     def put_at(self, offset: int, unit: bytes) -> bool:
         """Recovery: this unit belongs at this offset. True when the file had something else there."""
         if not self._series.bases and offset:
             self._fill_before(offset)
-            self.min_offset = self.max_offset = self.next_offset = offset
+            self.min_offset = self.max_offset = self.next_offset = self._file_end = offset
         changed = self._series.read(offset * UNIT_BYTES, UNIT_BYTES) != unit
         if changed:
             self._series.write(offset * UNIT_BYTES, unit)
             self.unsynced = True
         if offset >= self.max_offset:
-            self.max_offset = self.next_offset = offset + 1
+            self.max_offset = self.next_offset = self._file_end = offset + 1
         return changed
 
     def _fill_before(self, offset: int) -> None:
@@ -100,7 +108,10 @@ class ConsumeQueue:
         """Up to `count` visible units from `offset` on, fewer at a file border; empty outside the queue."""
         if offset < self.min_offset:
             return b""
-        count = min(count, self.max_offset - offset)
+        first = offset - self._file_end
+        if first >= 0:
+            return bytes(self._buffer[first * UNIT_BYTES : (first + count) * UNIT_BYTES])
+        count = min(count, -first)
         return self._series.read(offset * UNIT_BYTES, count * UNIT_BYTES) if count > 0 else b""
 
     def unit(self, offset: int) -> tuple[int, int, int] | None:
@@ -141,7 +152,7 @@ class ConsumeQueue:
             if filled:
                 end = base // UNIT_BYTES + filled
                 break
-        self.max_offset = self.next_offset = end
+        self.max_offset = self.next_offset = self._file_end = end
         self._skip_filler()
 
     def _skip_filler(self) -> None:
@@ -162,7 +173,7 @@ class ConsumeQueue:
             good = len(units) // UNIT_BYTES
             while good:
                 offset, size, _ = UNIT.unpack_from(units, (good - 1) * UNIT_BYTES)
-                if 0 <= offset and 0 < size and offset + size <= log_end:
+                if offset >= 0 and size > 0 and offset + size <= log_end:
                     break
                 good -= 1
             keep = start + good
@@ -185,7 +196,7 @@ class ConsumeQueue:
 
     def cut(self, offset: int) -> None:
         self._series.truncate_from(offset * UNIT_BYTES)
-        self.max_offset = self.next_offset = offset
+        self.max_offset = self.next_offset = self._file_end = offset
         self.min_offset = min(self.min_offset, offset)
 
     def raise_minimum(self, log_start: int) -> bool:
@@ -204,7 +215,11 @@ class ConsumeQueue:
 
     def drop_old_files(self) -> int:
         """Deletes files that lie wholly below the minimum, never the last one."""
-        victims = [b for b in self._series.bases[:-1] if (b + self._series.segment_bytes) // UNIT_BYTES <= self.min_offset]
+        victims = [
+            b
+            for b in self._series.bases[:-1]
+            if (b + self._series.segment_bytes) // UNIT_BYTES <= self.min_offset
+        ]
         for base in victims:
             self._series.remove(base)
         return len(victims)
@@ -216,8 +231,7 @@ class ConsumeQueue:
 
     def destroy(self) -> None:
         self._series.destroy()
-        self._tail.clear()
+        self._buffer.clear()
 
     def close(self) -> None:
         self._series.close()
-

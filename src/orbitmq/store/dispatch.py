@@ -1,8 +1,8 @@
-"""From the log to the places where messages are found: queue units at once, key index in slices.
+"""From the log to the places where messages are found: queue units at once, files and key index in slices.
 
-The append path hands over columns (queue, unit) and (prefix, key, offset, time) instead of having the log parsed again.
-Queue units go to their files immediately, so consumers see a message as soon as it may be seen. Index rows are
-collected: hashing hundreds together costs a tenth of hashing each, and a query drains what is pending first.
+The append path hands over columns instead of having the log parsed again. Units become visible immediately and are
+written to their files a little later, many at a time; index keys are collected, since hashing hundreds together costs
+a tenth of hashing each, and a query drains what is pending first. What a crash loses of this is in the log.
 """
 
 from __future__ import annotations
@@ -11,57 +11,63 @@ from collections.abc import Callable
 
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.key_index import IndexService
+from orbitmq.store.staged import Staged
 
-Units = list[tuple[ConsumeQueue, bytes]]
-Rows = list[tuple[bytes, bytes, int, int]]
-
-DRAIN_ROWS = 2048
+INDEX_SLICE = 2048
+WRITE_BYTES = 1 << 16
 
 
 class Dispatcher:
-    __slots__ = ("_dirty", "_index", "arrived", "rows")
+    __slots__ = ("_buffered", "_index", "_keys", "_offsets", "_prefixes", "_times", "arrived")
 
     def __init__(self, index: IndexService | None, arrived: Callable[[ConsumeQueue], None]) -> None:
         self._index = index
-        self._dirty: list[ConsumeQueue] = []
-        self.rows: Rows = []
+        self._buffered: set[ConsumeQueue] = set()
+        self._prefixes: list[bytes] = []
+        self._keys: list[bytes] = []
+        self._offsets: list[int] = []
+        self._times: list[int] = []
         self.arrived = arrived
 
-    def dispatch(self, units: Units, rows: Rows) -> None:
-        """Raises OSError when a queue file cannot be written; the units stay pending and `retry` brings them in."""
-        dirty = self._dirty
-        for queue, unit in units:
-            queue.push(unit)
-            if not queue.dirty:
-                queue.dirty = True
-                dirty.append(queue)
-        if self._index is not None:
-            self.rows += rows
-        self._drain_queues()
-        if len(self.rows) >= DRAIN_ROWS:
-            self.drain_index()
-
-    def _drain_queues(self) -> None:
-        dirty = self._dirty
-        while dirty:
-            queue = dirty[-1]
-            queue.drain()
-            queue.dirty = False
-            dirty.pop()
+    def dispatch(self, staged: Staged) -> None:
+        """Raises OSError when a full buffer cannot be written; everything is visible all the same."""
+        full: list[ConsumeQueue] = []
+        for queue, units in staged.units.items():
+            queue.append(units)
+            self._buffered.add(queue)
+            if queue.buffered_bytes >= WRITE_BYTES:
+                full.append(queue)
             if queue.waiters:
                 self.arrived(queue)
+        if self._index is not None and staged.keys:
+            self._prefixes += staged.prefixes
+            self._keys += staged.keys
+            self._offsets += staged.offsets
+            self._times += [staged.store_ms] * len(staged.keys)
+            if len(self._keys) >= INDEX_SLICE:
+                self.drain_index()
+        for queue in full:
+            queue.write_out()
+            self._buffered.discard(queue)
 
-    def retry(self) -> None:
-        """Another try at what an earlier failure left behind."""
-        if self._dirty:
-            self._drain_queues()
+    def write_out(self) -> None:
+        """Brings what is only in memory to the files; what fails stays for the next time."""
+        while self._buffered:
+            queue = next(iter(self._buffered))
+            queue.write_out()
+            self._buffered.discard(queue)
+        self.drain_index()
+
+    def forget(self, queue: ConsumeQueue) -> None:
+        """The queue was deleted."""
+        self._buffered.discard(queue)
 
     @property
     def behind(self) -> bool:
-        return bool(self._dirty)
+        return bool(self._buffered or self._keys)
 
     def drain_index(self) -> None:
-        """After a failure the rows stay: adding again what is already in does no harm."""
-        if self.rows and self._index is not None:
-            self._index.add_rows(self.rows)
-            self.rows = []
+        """After a failure the keys stay: adding again what is already in does no harm."""
+        if self._keys and self._index is not None:
+            self._index.add_keys(self._prefixes, self._keys, self._offsets, self._times)
+            self._prefixes, self._keys, self._offsets, self._times = [], [], [], []

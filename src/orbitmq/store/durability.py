@@ -25,7 +25,18 @@ Waiter = Callable[[Durable], None]
 
 
 class Durability:
-    __slots__ = ("_busy", "_disk", "_log", "_on_failed", "_on_flushed", "_runner", "_timeout_ms", "_waiters", "failed", "offset")
+    __slots__ = (
+        "_busy",
+        "_disk",
+        "_log",
+        "_on_failed",
+        "_on_flushed",
+        "_runner",
+        "_timeout_ms",
+        "_waiters",
+        "failed",
+        "offset",
+    )
 
     def __init__(
         self,

@@ -5,24 +5,76 @@ Used by verify and after a crash, when part of what was written through the map 
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 import numpy.typing as npt
 
-from orbitmq.store.index_file import IndexFile, link_chains
+from orbitmq.store.index_file import (
+    ENTRY,
+    ENTRY_BYTES,
+    ENTRY_DTYPE,
+    HEADER,
+    HEADER_BYTES,
+    SLOT,
+    SLOT_BYTES,
+    link_chains,
+)
+from orbitmq.store.log_scan import FileBytes
 
 # Bounds memory: a full file has twenty million entries.
 _CHUNK_ENTRIES = 1 << 16
+# Java's proportion of slots to entries, for a file too empty to show its own.
+_USUAL_ENTRIES_PER_SLOT = 4
 
 
-def structure_problem(file: IndexFile) -> str | None:
+class IndexContent(Protocol):
+    """Header, entries and slots of an index file, however it is opened."""
+
+    slots: int
+    entries: int
+    begin_ms: int
+    begin_offset: int
+    end_offset: int
+    used_slots: int
+    count: int
+
+    @property
+    def views(self) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int32]]: ...
+
+
+class IndexView:
+    """An index file for looking only. Drop it before the map it was made from is closed."""
+
+    def __init__(self, buf: FileBytes, slots: int, entries: int) -> None:
+        self.slots = slots
+        self.entries = entries
+        self.begin_ms: int
+        self.end_ms: int
+        self.begin_offset: int
+        self.end_offset: int
+        self.used_slots: int
+        (
+            self.begin_ms,
+            self.end_ms,
+            self.begin_offset,
+            self.end_offset,
+            self.used_slots,
+            count,
+        ) = HEADER.unpack_from(buf, 0)
+        self.count = max(int(count), 1)
+        entries_at = HEADER_BYTES + slots * SLOT_BYTES
+        self._slots = np.frombuffer(buf, dtype=">i4", count=slots, offset=HEADER_BYTES)
+        self._entries = np.frombuffer(buf, dtype=ENTRY_DTYPE, count=entries, offset=entries_at)
+
+    @property
+    def views(self) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int32]]:
+        return self._entries, self._slots
+
+
+def structure_problem(file: IndexContent) -> str | None:
     """What contradicts what in this file, or None when header, entries, chains and slots agree."""
     entries, slots = file.views
-    return _structure_problem(file, entries, slots)
-
-
-def _structure_problem(
-    file: IndexFile, entries: npt.NDArray[np.void], slots: npt.NDArray[np.int32]
-) -> str | None:
     if file.count > file.entries:
         return f"the header counts {file.count} entries, the file has room for {file.entries}"
     newest = np.zeros(file.slots, dtype=np.int64)
@@ -76,3 +128,37 @@ def _chunk_problem(
         )
     newest[chain_slots[order]] = numbers
     return None
+
+
+def detect_shape(buf: FileBytes) -> tuple[int, int] | None:
+    """(slots, entries) of a file that does not say: where its newest entry lies gives it away.
+
+    That entry holds the header's last offset, and the slot of its hash names it; hardly any other split of
+    the file fits both. A file without entries is taken to have the usual proportion.
+    """
+    if len(buf) < HEADER_BYTES:
+        return None
+    _, _, _, end_offset, _, count = HEADER.unpack_from(buf, 0)
+    newest = count - 1
+    if newest >= 1:
+        needle = end_offset.to_bytes(8, "big", signed=True)
+        hit = buf.find(needle, HEADER_BYTES)
+        while hit >= 0:
+            slot_bytes = hit - 4 - newest * ENTRY_BYTES - HEADER_BYTES
+            if _fits(buf, slot_bytes, newest):
+                return slot_bytes // SLOT_BYTES, (len(buf) - HEADER_BYTES - slot_bytes) // ENTRY_BYTES
+            hit = buf.find(needle, hit + 1)
+        return None
+    slots, rest = divmod(len(buf) - HEADER_BYTES, SLOT_BYTES + _USUAL_ENTRIES_PER_SLOT * ENTRY_BYTES)
+    return (slots, slots * _USUAL_ENTRIES_PER_SLOT) if slots and not rest else None
+
+
+def _fits(buf: FileBytes, slot_bytes: int, newest: int) -> bool:
+    entry_bytes = len(buf) - HEADER_BYTES - slot_bytes
+    if slot_bytes <= 0 or slot_bytes % SLOT_BYTES or entry_bytes <= 0 or entry_bytes % ENTRY_BYTES:
+        return False
+    key_hash = ENTRY.unpack_from(buf, HEADER_BYTES + slot_bytes + newest * ENTRY_BYTES)[0]
+    if key_hash < 0:
+        return False
+    slot = key_hash % (slot_bytes // SLOT_BYTES)
+    return bool(SLOT.unpack_from(buf, HEADER_BYTES + slot * SLOT_BYTES)[0] == newest)

@@ -152,7 +152,7 @@ class IndexFile:
                 0,
                 f"the header counts {self.count} entries and {self.used_slots} used slots, "
                 f"but the file holds {self.entries} entries and {self.slots} slots",
-                "delete this file and those after it while the broker is stopped: they are rebuilt",
+                "start the broker: it drops this file and those after it, and rebuilds them from the log",
             )
 
     def _reserve(self, rows: int) -> None:

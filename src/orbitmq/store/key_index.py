@@ -125,7 +125,7 @@ class IndexService:
         self, prefix: bytes, keys: Sequence[bytes], offsets: Sequence[int], store_ms: Sequence[int]
     ) -> None:
         """Index keys of one topic; the three columns are in log order."""
-        self._add([prefix] * len(keys), keys, offsets, store_ms)
+        self.add_keys([prefix] * len(keys), keys, offsets, store_ms)
 
     def add_rows(self, rows: Sequence[Row]) -> None:
         """Index rows (prefix, key, physical offset, store time) in log order.
@@ -134,15 +134,16 @@ class IndexService:
         """
         if rows:
             prefixes, keys, offsets, store_ms = zip(*rows, strict=True)
-            self._add(prefixes, keys, offsets, store_ms)
+            self.add_keys(prefixes, keys, offsets, store_ms)
 
-    def _add(
+    def add_keys(
         self,
         prefixes: Sequence[bytes],
         keys: Sequence[bytes],
         offsets: Sequence[int],
         store_ms: Sequence[int],
     ) -> None:
+        """Index one key per row; the four columns are in log order."""
         if len(keys) < COLUMN_ROWS:
             self.add_plain(prefixes, keys, offsets, store_ms)
         else:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from orbitmq.store.checkpoint import Checkpoint
 from orbitmq.store.cleaner import Cleaner
 from orbitmq.store.commit_log import CommitLog
-from orbitmq.store.consume_queue import UNIT, ConsumeQueue
+from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.disk import Disk
-from orbitmq.store.dispatch import Dispatcher, Rows, Units
+from orbitmq.store.dispatch import Dispatcher
 from orbitmq.store.durability import Durability, Durable, Waiter
 from orbitmq.store.flush import InlineRunner, Runner
 from orbitmq.store.inner_message import InnerMessage, PutResult
@@ -28,6 +28,7 @@ from orbitmq.store.recovery import RecoveryReport, recover
 from orbitmq.store.retention import RetentionRules
 from orbitmq.store.segment import DescriptorCache, SegmentSeries
 from orbitmq.store.settings import StoreSettings
+from orbitmq.store.staged import Staged
 from orbitmq.wire.topics import is_system_topic
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class MessageStore:
         self.fault: Fault | None = None
         self.durability: Durability
         self._lock: FileLock | None = None
-        self._waiting_dispatch: list[tuple[int, Units, Rows]] = []
+        self._waiting_dispatch: list[tuple[int, Staged]] = []
         self._last_flush_ms = 0
         self._last_sync_ms = 0
         self._opened = False
@@ -160,11 +161,10 @@ class MessageStore:
     def _finish_writes(self) -> None:
         for base in self.log.series.bases[-2:]:
             self.disk.fdatasync(self.log.series.fd(base))
-        for _, units, rows in self._waiting_dispatch:
-            self.dispatcher.dispatch(units, rows)
+        for _, staged in self._waiting_dispatch:
+            self.dispatcher.dispatch(staged)
         self._waiting_dispatch.clear()
-        self.dispatcher.retry()
-        self.dispatcher.drain_index()
+        self.dispatcher.write_out()
         self._sync_files(self._unsynced_paths())
         index_ms = self.index.flush() if self.index is not None else self.checkpoint.index_ms
         self._save_checkpoint(self.log.position, self.log.store_ms, index_ms)
@@ -215,6 +215,7 @@ class MessageStore:
         """Forgets the queues of a topic and deletes their files; the log keeps the records until it is cleaned."""
         self.mark.deleted_topics[topic] = self.log.position
         for queue_id, queue in self._by_topic.pop(topic, {}).items():
+            self.dispatcher.forget(queue)
             queue.close()
             queue.destroy()
             del self._queues[topic, queue_id]
@@ -235,12 +236,10 @@ class MessageStore:
 
     def put(self, message: InnerMessage) -> PutResult:
         """Appends one message made inside the broker. OSError: nothing was stored."""
-        self.stage_inner(message)
-        queue = self.log.units[-1][0]
-        position, size, _ = UNIT.unpack(self.log.units[-1][1])
-        queue_offset = queue.next_offset - 1
-        self.commit_staged()
-        return PutResult(position, queue_offset, size, self.log.store_ms)
+        position = self.stage_inner(message)
+        queue_offset = self.queue(message.topic, message.queue_id).next_offset - 1
+        end = self.commit_staged()
+        return PutResult(position, queue_offset, end - position, self.log.store_ms)
 
     def stage_inner(self, message: InnerMessage) -> int:
         return self.log.stage(
@@ -261,18 +260,22 @@ class MessageStore:
     def commit_staged(self) -> int:
         """Writes what was staged in the log; visible at once, or after the flush when acks mean flushed."""
         try:
-            units, rows = self.log.commit()
+            staged = self.log.commit()
         except OSError as error:
-            self.log.roll_back()
-            self._write_failed(error)
+            self.abandon_staged(error)
             raise
         end = self.log.position
         if self.settings.sync_flush:
-            self._waiting_dispatch.append((end, units, rows))
+            self._waiting_dispatch.append((end, staged))
             self.durability.kick()
         else:
-            self._dispatch(units, rows)
+            self._dispatch(staged)
         return end
+
+    def abandon_staged(self, error: OSError) -> None:
+        """Staging or committing failed: nothing of it happened."""
+        self.log.roll_back()
+        self._write_failed(error)
 
     def when_durable(self, end: int, waiter: Waiter) -> None:
         """Under asynchronous flush an ack does not wait for the device."""
@@ -284,16 +287,16 @@ class MessageStore:
     def _flushed(self, offset: int) -> None:
         waiting = self._waiting_dispatch
         count = 0
-        for end, units, rows in waiting:
+        for end, staged in waiting:
             if end > offset:
                 break
             count += 1
-            self._dispatch(units, rows)
+            self._dispatch(staged)
         del waiting[:count]
 
-    def _dispatch(self, units: Units, rows: Rows) -> None:
+    def _dispatch(self, staged: Staged) -> None:
         try:
-            self.dispatcher.dispatch(units, rows)
+            self.dispatcher.dispatch(staged)
         except OSError as error:
             self._write_failed(error)
 
@@ -309,8 +312,12 @@ class MessageStore:
         self.fault = self.fault or Fault(f"the store cannot write: {error.strerror or error}", heals=True)
 
     def _flush_failed(self, error: BaseException) -> None:
-        log.critical("flushing the log failed; the store is read-only until the broker is restarted: %s", error)
-        self.fault = Fault(f"flushing the log failed ({error}); the broker is read-only until it is restarted", False)
+        log.critical(
+            "flushing the log failed; the store is read-only until the broker is restarted: %s", error
+        )
+        self.fault = Fault(
+            f"flushing the log failed ({error}); the broker is read-only until it is restarted", False
+        )
 
     def refuse_writes(self, reason: str) -> None:
         """A watermark was passed, or the broker is shutting down."""
@@ -322,8 +329,7 @@ class MessageStore:
         if self.fault is None or not self.fault.heals:
             return
         try:
-            self.dispatcher.retry()
-            self.dispatcher.drain_index()
+            self.dispatcher.write_out()
         except OSError:
             return
         log.warning("the store takes messages again")
@@ -335,7 +341,7 @@ class MessageStore:
         """Every tenth of a second or so: pending index rows, flushes that are due, waiters that waited too long."""
         now = self.clock()
         try:
-            self.dispatcher.drain_index()
+            self.dispatcher.write_out()
         except OSError as error:
             self._write_failed(error)
         self.durability.expire(now)
@@ -389,7 +395,9 @@ class MessageStore:
         self._runner.submit(job, done)
 
     def _unsynced_paths(self) -> list[str]:
-        return [path for queue in self._queues.values() if queue.unsynced for path in queue.take_unsynced_paths()]
+        return [
+            path for queue in self._queues.values() if queue.unsynced for path in queue.take_unsynced_paths()
+        ]
 
     def _sync_files(self, paths: list[str]) -> None:
         """Runs in the disk thread: opens the files by name, since the loop may close its own descriptors meanwhile."""

@@ -183,7 +183,10 @@ def _mismatch(record: bytes, queue: ConsumeQueue, queue_offset: int, position: i
         return f"a record of {check.size} bytes lies there instead of {len(record)}"
     if int.from_bytes(record[28:36], "big") != position:
         return "the record names another place as its own"
-    if int.from_bytes(record[12:16], "big") != queue.queue_id or int.from_bytes(record[20:28], "big") != queue_offset:
+    if (
+        int.from_bytes(record[12:16], "big") != queue.queue_id
+        or int.from_bytes(record[20:28], "big") != queue_offset
+    ):
         return "a record of another queue or offset lies there"
     return ""
 

@@ -175,7 +175,9 @@ class _Rescan:
             home = offset - offset % series.segment_bytes
             record = read_record(series.map(home), home, offset - home)
             if record is None:
-                if offset == candidates[0] and found is not None:  # a blank marker: the file ends in good order
+                if (
+                    offset == candidates[0] and found is not None
+                ):  # a blank marker: the file ends in good order
                     return offset
                 continue
             known = self._next.get((record.topic, record.queue_id), 0)
@@ -188,17 +190,15 @@ class _Rescan:
         report = self._report
         report.records += 1
         report.last_store_ms = max(report.last_store_ms, record.store_ms)
-        tags_code, keys = record.tags_and_keys()
         if record.is_queued and self._belongs(record):
             queue = self._store.queue(record.topic, record.queue_id)
-            if record.topic == SCHEDULE_TOPIC:
-                tags_code = self._delivery_ms(record, tags_code)
+            tags_code = record.tags_code if record.topic != SCHEDULE_TOPIC else self._delivery_ms(record)
             unit = UNIT.pack(record.offset, record.size, tags_code)
             if record.queue_offset >= queue.min_offset or not queue.max_offset:
                 report.corrected_units += queue.put_at(record.queue_offset, unit)
             self._next[record.topic, record.queue_id] = record.queue_offset + 1
         if self._store.index is not None:
-            self._rows += record.index_rows(keys)
+            self._rows += record.index_rows
             if len(self._rows) >= _INDEX_SLICE:
                 self._flush_rows()
 
@@ -209,11 +209,11 @@ class _Rescan:
             live = self._live[record.topic] = self._is_live(record.topic)
         return live and record.offset >= self._store.mark.deleted_topics.get(record.topic, 0)
 
-    def _delivery_ms(self, record: ScannedRecord, tags_code: int) -> int:
+    def _delivery_ms(self, record: ScannedRecord) -> int:
         """Queues of the schedule topic carry the delivery time where others carry the tag's hash."""
         level_text = record.delay_level
         if level_text is None:
-            return tags_code
+            return record.tags_code
         levels = self._store.settings.delay_levels_ms
         level = int(level_text) if level_text.isdigit() else 0
         return record.store_ms + (levels[level - 1] if 1 <= level <= len(levels) else 1000)
@@ -235,4 +235,3 @@ class _Rescan:
         if leftover > 0 or later:
             self._report.cut_bytes = max(0, leftover) + sum(series.filled_bytes(b) for b in later)
             series.truncate_from(end)
-

@@ -85,7 +85,9 @@ class SegmentSeries:
                     "between them are missing; restore them from a copy"
                 )
         if bases and bases[0] % self.segment_bytes:
-            raise StoreError(f"{self.directory}: {segment_name(bases[0])} is no multiple of {self.segment_bytes}")
+            raise StoreError(
+                f"{self.directory}: {segment_name(bases[0])} is no multiple of {self.segment_bytes}"
+            )
         self.bases = bases
 
     @property

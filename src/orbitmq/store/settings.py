@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 GIB = 1 << 30
 DEFAULT_DELAY_LEVELS_MS = tuple(
-    1000 * s
-    for s in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+    1000 * s for s in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 )
 
 

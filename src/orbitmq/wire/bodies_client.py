@@ -125,6 +125,10 @@ class ProcessQueueInfo(Body, kw_only=True):
     transaction_msg_min_offset: Int64 = 0
     try_unlock_times: Int64 = 0
 
+    @property
+    def is_dropped(self) -> bool:
+        return self.droped or bool(self.dropped)
+
 
 class ConsumeStatus(Body, kw_only=True):
     """Rates of one topic in a consumer."""

@@ -34,7 +34,7 @@ class MessageQueue(NamedTuple):
 
 # For scalars msgspec writes what fastjson writes: non-ASCII as is, control characters escaped, NaN as null.
 _scalar: Final = msgspec.json.Encoder().encode
-_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+_SCALARS: Final = frozenset({str, float, bool, type(None)})
 _Put = Callable[[bytes], None]
 
 
@@ -43,8 +43,8 @@ def dumps(value: Any) -> bytes:
     parts: list[bytes] = []
     try:
         _compact(value, parts.append)
-    except UnicodeEncodeError as error:
-        raise _not_utf8(error) from error
+    except (UnicodeEncodeError, RecursionError) as error:
+        raise _unwritable(error) from error
     return b"".join(parts)
 
 
@@ -53,17 +53,22 @@ def dumps_pretty(value: Any) -> bytes:
     parts: list[bytes] = []
     try:
         _pretty(value, parts.append, b"\n")
-    except UnicodeEncodeError as error:
-        raise _not_utf8(error) from error
+    except (UnicodeEncodeError, RecursionError) as error:
+        raise _unwritable(error) from error
     return b"".join(parts)
 
 
 def dumps_strict(value: Any) -> bytes:
     """Standard JSON in ASCII with sorted, quoted keys; a queue key becomes its own text as a string."""
-    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":")).encode()
+    try:
+        return json.dumps(_plain(value), sort_keys=True, separators=(",", ":")).encode()
+    except RecursionError as error:
+        raise _unwritable(error) from error
 
 
-def _not_utf8(error: UnicodeEncodeError) -> WireError:
+def _unwritable(error: UnicodeEncodeError | RecursionError) -> WireError:
+    if isinstance(error, RecursionError):
+        return WireError("the value is nested too deeply to be written as JSON")
     return WireError(f"text cannot be written as UTF-8: {error}; remove lone surrogates from it")
 
 
@@ -92,6 +97,10 @@ def _is_bare(key: Any) -> bool:
 
 
 def _compact(value: Any, put: _Put) -> None:
+    if type(value) is int:
+        # msgspec refuses what does not fit 64 bits, but a peer may have sent it.
+        put(b"%d" % value)
+        return
     if type(value) in _SCALARS:
         put(_scalar(value))
         return

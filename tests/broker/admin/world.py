@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, cast
-
-import pytest
 
 from orbitmq.broker.admin import HANDLERS, Broker
 from orbitmq.broker.clients import ClientManager
@@ -55,16 +53,10 @@ class CleaningStore(MessageStore):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.cleaned: list[bool] = []
-        self.kept: set[str] = set()
 
-    def clean_expired(self, manual: bool) -> None:
+    def clean_expired(self, manual: bool) -> int:
         self.cleaned.append(manual)
-
-    def clean_unused_topics(self, live: set[str]) -> None:
-        self.kept = live
-
-    def runtime_info(self) -> Mapping[str, str]:
-        return {"commitLogDirCapacity": "Total : 1.0 GiB, Free : 1.0 GiB."}
+        return 0
 
 
 class World:
@@ -174,11 +166,3 @@ def _text(value: object) -> str:
 
 def mq(topic: str, queue_id: int) -> MessageQueue:
     return MessageQueue(topic, "b1", queue_id)
-
-
-MakeWorld = Callable[..., World]
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path / "store")

@@ -49,6 +49,13 @@ READ_ONLY: Final = frozenset(
     }
 )
 
+# Settings of the Java broker that mqadmin cannot do without: exportConfigs fails when one is absent.
+READ_BY_TOOLS: Final = {"filterServerNums": "0", "useTLS": "false"}
+
+
+def _shown(broker: Broker) -> dict[str, str]:
+    return {**READ_BY_TOOLS, **broker.config.to_properties()}
+
 
 def update_config(broker: Broker, conn: Connection, cmd: Command) -> Command:
     try:
@@ -76,7 +83,7 @@ def update_config(broker: Broker, conn: Connection, cmd: Command) -> Command:
 
 def _changes(broker: Broker, wanted: dict[str, str]) -> dict[str, str]:
     """Without what stays the same: tools may send back everything they read, read-only settings included."""
-    now = broker.config.to_properties()
+    now = _shown(broker)
     changes = {name: text for name, text in wanted.items() if now.get(name) != text}
     fixed = sorted(READ_ONLY.intersection(changes))
     if fixed:
@@ -102,7 +109,7 @@ def _save(broker: Broker, changes: dict[str, str]) -> None:
 
 def get_config(broker: Broker, conn: Connection, cmd: Command) -> Command:
     version = fastjson.dumps(broker.config_version.to_json()).decode()
-    text = dump_properties(broker.config.to_properties())
+    text = dump_properties(_shown(broker))
     return cmd.reply(ext=to_ext(BrokerConfigResponse(version=version)), body=text.encode())
 
 

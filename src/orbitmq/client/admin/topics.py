@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +19,7 @@ from orbitmq.client.admin.targets import (
 )
 from orbitmq.client.cluster import Cluster
 from orbitmq.client.errors import BadRequest, NotFound
-from orbitmq.client.routes import ClusterMap
+from orbitmq.client.routes import ClusterMap, TopicRoute
 from orbitmq.wire.codes import Perm, RequestCode, ResponseCode
 from orbitmq.wire.command import request
 from orbitmq.wire.fastjson import MessageQueue
@@ -33,6 +35,8 @@ from orbitmq.wire.topics import (
 
 DEFAULT_QUEUES: Final = 8
 DEFAULT_PERM: Final = Perm.READ | Perm.WRITE
+ROUTE_WAIT_S: Final = 2.0
+ROUTE_POLL_S: Final = 0.02
 
 
 class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +111,7 @@ async def create_topic(
         value = ";".join(f"{target}:{write_queues}" for target in sorted(targets))
         fields = {"namespace": ORDER_TOPIC_NAMESPACE, "key": name, "value": value}
         await cluster.tell_namesrvs(lambda: request(RequestCode.PUT_KV_CONFIG, fields))
-    cluster.routes.forget(name)
+    await _until_registered(cluster, name, dict.fromkeys(targets, (read_queues, write_queues)))
     return targets
 
 
@@ -133,7 +137,9 @@ async def update_topic(
             f"topic '{name}' is not served by a master{where}", hint=f"see `orbitmq topic route {name}`"
         )
 
-    async def put(_: str, addr: str) -> None:
+    wanted: dict[str, tuple[int, int]] = {}
+
+    async def put(target: str, addr: str) -> None:
         config = await _topic_config(cluster, addr, name)
         reads = int(config["readQueueNums"]) if read_queues is None else read_queues
         writes = int(config["writeQueueNums"]) if write_queues is None else write_queues
@@ -149,9 +155,10 @@ async def update_topic(
             filter_type=str(config.get("topicFilterType") or "SINGLE_TAG"),
             sys_flag=int(config.get("topicSysFlag") or 0),
         )
+        wanted[target] = (reads, writes)
 
     await change_each(targets, put)
-    cluster.routes.forget(name)
+    await _until_registered(cluster, name, wanted, perm)
     return targets
 
 
@@ -239,6 +246,33 @@ async def _put_topic(
         "order": "true" if order else "false",
     }
     await cluster.request(addr, request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields))
+
+
+async def _until_registered(
+    cluster: Cluster, name: str, wanted: dict[str, tuple[int, int]], perm: int | None = None
+) -> None:
+    """Waits until the route shows a change, so that the next command can rely on it.
+
+    Brokers register without being waited for. A change that stays invisible (a broker that cannot reach this
+    name server, or withholds a permission) is not an error: the brokers have taken it.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ROUTE_WAIT_S):
+            while True:
+                route = await cluster.find_route(name, refresh=True)
+                if route and all(_shows(route, target, counts, perm) for target, counts in wanted.items()):
+                    return
+                await asyncio.sleep(ROUTE_POLL_S)
+
+
+def _shows(route: TopicRoute, target: str, counts: tuple[int, int], perm: int | None) -> bool:
+    place = route.broker(target)
+    return place is not None and any(
+        data.broker == place.name
+        and (data.read_queues, data.write_queues) == counts
+        and perm in (None, data.perm)
+        for data in route.queues
+    )
 
 
 async def _topic_config(cluster: Cluster, addr: str, name: str) -> dict[str, Any]:
