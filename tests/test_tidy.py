@@ -15,12 +15,13 @@ MAX_LINES = 500
 # What each room may import of ours, besides itself. `config` stands for config.py and its parts.
 MAY_IMPORT: dict[str, set[str]] = {
     "wire": set(),
+    "accel": set(),
     "properties_text": set(),
     "config": {"properties_text"},
     "net": {"wire"},
-    "store": {"wire", "config"},
+    "store": {"wire", "accel", "config"},
     "namesrv": {"wire", "net", "config", "properties_text"},
-    "broker": {"wire", "net", "store", "config", "properties_text"},
+    "broker": {"wire", "accel", "net", "store", "config", "properties_text"},
     "client": {"wire", "net", "properties_text"},
     "server": {"wire", "net", "store", "namesrv", "broker", "config"},
     "cli": {"wire", "client", "store", "config", "server"},

@@ -164,6 +164,9 @@ class BrokerKeys:
     message_delay_level: str = setting(
         "messageDelayLevel", DELAY_LEVELS, "delays of levels 1, 2, …", check=delays
     )
+    timer_max_delay_sec: int = setting(
+        "timerMaxDelaySec", 40 * 86_400, "seconds ahead that a delivery time may lie", within=POSITIVE
+    )
     check_crc_on_recover: bool = setting(
         "checkCRCOnRecover", True, "recovery checks bodies, not only lengths"
     )
@@ -228,6 +231,9 @@ class BrokerKeys:
         "diskSpaceWarningLevelRatio", 90, "percent; above: sends are refused", within=PERCENT
     )
     clean_file_forcibly_enable: bool = setting("cleanFileForciblyEnable", True, "allow unexpired files to go")
+    delete_unconsumed: bool = setting(
+        "deleteUnconsumed", True, "ours: false keeps expired files that a group has yet to read, unless forced"
+    )
     clean_resource_interval: int = setting(
         "cleanResourceInterval", 10 * SECOND_MS, "ms between looks at the disk", within=POSITIVE
     )

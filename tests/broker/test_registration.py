@@ -214,7 +214,7 @@ def test_one_dead_and_one_silent_name_server_delay_nobody(
         loop = asyncio.get_running_loop()
         began = loop.time()
         await registrar.register_topic(topics.add("B"))
-        assert loop.time() - began < 0.09
+        assert loop.time() - began < 0.5
         assert alive.routes.topic_list() == ["A", "B"]
         problems = await registrar.register_all()
         assert problems[alive.addr()] == ""

@@ -4,141 +4,17 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
-from orbitmq.config import NamesrvConfig, load_properties
+from orbitmq.config import NamesrvConfig
 from orbitmq.namesrv.service import NameServer
 from orbitmq.net.channel import Channel
-from orbitmq.wire import fastjson, register_body
-from orbitmq.wire.bodies import RegisterBrokerBody
+from orbitmq.wire import fastjson
 from orbitmq.wire.codes import RequestCode, ResponseCode
-from orbitmq.wire.command import Command, request
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(20):
-            await main()
-        await asyncio.sleep(0)
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(bounded())
-
-
-class Clock:
-    now_ms = 1_000_000
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-
-class Peer:
-    """A client of the name server under test."""
-
-    def __init__(self, channel: Channel) -> None:
-        self.channel = channel
-
-    async def ask(self, code: int, body: bytes = b"", version: int = 399, **ext: str) -> Command:
-        cmd = request(code, dict(ext), body)
-        cmd.version = version
-        return await self.channel.request(cmd)
-
-    async def ok(self, code: int, body: bytes = b"", version: int = 399, **ext: str) -> Command:
-        reply = await self.ask(code, body, version, **ext)
-        assert reply.code == 0, reply.remark
-        return reply
-
-    async def register(
-        self,
-        name: str = "broker-a",
-        broker_id: int = 0,
-        addr: str = "127.0.0.1:10911",
-        topics: tuple[str, ...] = ("TopicA",),
-        counter: int = 1,
-        *,
-        compressed: bool = False,
-        cluster: str = "DefaultCluster",
-        sys_flag: int = 0,
-        version: int = 407,
-        crc: int | None = None,
-        body: bytes | None = None,
-    ) -> Command:
-        if body is None:
-            body = wrapper_body(topics, counter, sys_flag, compressed)
-        return await self.ask(
-            RequestCode.REGISTER_BROKER,
-            body,
-            version,
-            brokerName=name,
-            brokerAddr=addr,
-            clusterName=cluster,
-            haServerAddr=addr.rpartition(":")[0] + ":10912",
-            brokerId=str(broker_id),
-            compressed="true" if compressed else "false",
-            bodyCrc32=str(register_body.crc32(body) if crc is None else crc),
-        )
-
-    async def route(self, topic: str) -> dict[str, Any]:
-        reply = await self.ok(RequestCode.GET_ROUTEINFO_BY_TOPIC, version=407, topic=topic)
-        route: dict[str, Any] = json.loads(reply.body)
-        return route
-
-
-def topic_config(name: str, sys_flag: int = 0) -> dict[str, object]:
-    return {
-        "order": False,
-        "perm": 6,
-        "readQueueNums": 4,
-        "topicFilterType": "SINGLE_TAG",
-        "topicName": name,
-        "topicSysFlag": sys_flag,
-        "writeQueueNums": 4,
-    }
-
-
-def wrapper_body(topics: tuple[str, ...], counter: int, sys_flag: int = 0, compressed: bool = False) -> bytes:
-    plain = msgspec.json.encode(
-        {
-            "filterServerList": [],
-            "topicConfigSerializeWrapper": {
-                "dataVersion": {"counter": counter, "timestamp": 1700000000000},
-                "topicConfigTable": {name: topic_config(name, sys_flag) for name in topics},
-            },
-        }
-    )
-    if not compressed:
-        return plain
-    return register_body.encode(msgspec.json.decode(plain, type=RegisterBrokerBody), compressed=True)
-
-
-def make_config(tmp_path: Path) -> NamesrvConfig:
-    config, _ = NamesrvConfig.from_properties(
-        {
-            "listenHost": "127.0.0.1",
-            "listenPort": "0",
-            "kvConfigPath": str(tmp_path / "kvConfig.json"),
-            "configStorePath": str(tmp_path / "namesrv.properties"),
-        }
-    )
-    return config
-
-
-@asynccontextmanager
-async def served(config: NamesrvConfig, clock: Clock | None = None) -> AsyncIterator[tuple[NameServer, Peer]]:
-    server = NameServer(config, clock)
-    port = await server.start()
-    channel = await Channel.connect(f"127.0.0.1:{port}")
-    try:
-        yield server, Peer(channel)
-    finally:
-        await channel.aclose()
-        await server.stop()
+from orbitmq.wire.command import request
+from tests.support.namesrv_peer import Clock, Peer, make_config, run, served, topic_config, wrapper_body
 
 
 def test_routes_are_written_for_new_and_for_old_clients(tmp_path: Path) -> None:
@@ -407,76 +283,6 @@ def test_delete_topic(tmp_path: Path) -> None:
             await peer.ok(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="A", clusterName="DefaultCluster")
             await peer.ok(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="missing")
             assert server.routes.topic_list() == ["B"]
-
-    run(main)
-
-
-def test_key_values_survive_and_order_routes(tmp_path: Path) -> None:
-    order = {"namespace": "ORDER_TOPIC_CONFIG", "key": "TopicA"}
-
-    async def first() -> None:
-        async with served(make_config(tmp_path)) as (_, peer):
-            missing = await peer.ask(RequestCode.GET_KV_CONFIG, **order)
-            assert missing.code == ResponseCode.QUERY_NOT_FOUND
-            none = await peer.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG")
-            assert none.code == ResponseCode.QUERY_NOT_FOUND
-            await peer.ok(RequestCode.PUT_KV_CONFIG, **order, value="broker-a:4")
-
-    async def second() -> None:
-        config = make_config(tmp_path)
-        async with served(config) as (_, peer):
-            assert (await peer.ok(RequestCode.GET_KV_CONFIG, **order)).ext == {"value": "broker-a:4"}
-            table = b'{"table":{"TopicA":"broker-a:4"}}'
-            listed = await peer.ok(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG")
-            assert listed.body == table
-            assert (await peer.register()).body == table
-            assert "orderTopicConf" not in await peer.route("TopicA")
-            await peer.ok(RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true\n")
-            assert (await peer.route("TopicA"))["orderTopicConf"] == "broker-a:4"
-            await peer.ok(RequestCode.PUT_KV_CONFIG, **order, value="broker-a:8")
-            assert (await peer.route("TopicA"))["orderTopicConf"] == "broker-a:8"
-            await peer.ok(RequestCode.DELETE_KV_CONFIG, **order)
-            assert "orderTopicConf" not in await peer.route("TopicA")
-
-    run(first)
-    run(second)
-
-
-def test_an_unwritable_key_value_file_is_reported(tmp_path: Path) -> None:
-    async def main() -> None:
-        config = make_config(tmp_path)
-        (tmp_path / "file").write_text("")
-        config.update({"kvConfigPath": str(tmp_path / "file" / "kv.json")})
-        async with served(config) as (_, peer):
-            reply = await peer.ask(RequestCode.PUT_KV_CONFIG, namespace="n", key="k", value="v")
-            assert reply.code == ResponseCode.SYSTEM_ERROR
-            assert "cannot be written" in str(reply.remark)
-            assert (await peer.ask(RequestCode.GET_KV_CONFIG, namespace="n", key="k")).code == 22
-
-    run(main)
-
-
-def test_configuration_is_read_changed_and_saved(tmp_path: Path) -> None:
-    async def main() -> None:
-        config = make_config(tmp_path)
-        async with served(config) as (_, peer):
-            shown = load_properties((await peer.ok(RequestCode.GET_NAMESRV_CONFIG)).body.decode())
-            assert shown["orderMessageEnable"] == "false"
-            await peer.ok(RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true\nnoSuchKey=1\n")
-            assert config.order_message_enable is True
-            saved = load_properties((tmp_path / "namesrv.properties").read_text())
-            assert saved == {"orderMessageEnable": "true"}
-            for body, code in (
-                (b"kvConfigPath=/tmp/elsewhere\n", ResponseCode.NO_PERMISSION),
-                (b"configStorePath=/tmp/elsewhere\n", ResponseCode.NO_PERMISSION),
-                (b"orderMessageEnable=perhaps\n", ResponseCode.SYSTEM_ERROR),
-                (b"x=\\u12\n", ResponseCode.SYSTEM_ERROR),
-                (b"\xff\xfe", ResponseCode.SYSTEM_ERROR),
-            ):
-                reply = await peer.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body)
-                assert reply.code == code
-                assert reply.remark
-            assert config.order_message_enable is True
 
     run(main)
 

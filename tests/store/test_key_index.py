@@ -4,7 +4,9 @@ import errno
 import glob
 import hashlib
 import itertools
+import json
 import os
+import shutil
 import struct
 from pathlib import Path
 
@@ -15,8 +17,7 @@ from hypothesis import strategies as st
 from orbitmq.store.disk import Disk
 from orbitmq.store.errors import WrongFileSize
 from orbitmq.store.faulty_disk import Fault, FaultyDisk
-from orbitmq.store.index_file import ENTRY_BYTES, HEADER_BYTES, file_bytes
-from orbitmq.store.key_hashes import KeyHasher, plain_hash
+from orbitmq.store.index_file import ENTRY_BYTES, HEADER_BYTES
 from orbitmq.store.key_index import IndexService, Row
 from orbitmq.wire.message import Message, decode_records
 from orbitmq.wire.properties import Prop
@@ -73,9 +74,6 @@ def test_rebuilt_from_the_golden_log_the_files_are_those_of_java(tmp_path: Path,
 
 
 def test_golden_look_ups(tmp_path: Path) -> None:
-    import json
-    import shutil
-
     manifest = json.loads((GOLDEN / "manifest.json").read_text())
     shutil.copytree(GOLDEN / "store" / "index", tmp_path / "index")
     for path in (tmp_path / "index").iterdir():
@@ -96,20 +94,6 @@ key_texts = st.one_of(
     st.sampled_from(["k1", "k2", "order-1", "AaAa", "BBBB", "订单5", ""]),
     st.text(st.characters(min_codepoint=1, max_codepoint=0x1FFFF, exclude_categories=["Cs"]), max_size=12),
 )
-
-
-@given(st.lists(st.tuples(prefix_texts, key_texts), min_size=1, max_size=80))
-def test_hash_columns_equal_plain_hashes(rows: list[tuple[str, str]]) -> None:
-    prefixes = [prefix.encode() for prefix, _ in rows]
-    keys = [key.encode() for _, key in rows]
-    expected = [plain_hash(prefix, key) for prefix, key in zip(prefixes, keys, strict=True)]
-    assert KeyHasher().columns(prefixes, keys).tolist() == expected
-
-
-def test_hash_columns_keep_the_odd_hash_of_java() -> None:
-    # "polygenelubricants" hashes to Integer.MIN_VALUE, whose absolute value Java cannot express.
-    assert plain_hash(b"", b"polygenelubricants") == 0
-    assert KeyHasher().columns([b""] * 40, [b"polygenelubricants"] * 40).tolist() == [0] * 40
 
 
 steps = st.lists(
@@ -139,7 +123,7 @@ def test_columns_write_the_same_files_as_the_plain_path(
     plain = IndexService(Disk(), root / "plain", Ticking(), slots, entries)
     columns = IndexService(Disk(), root / "columns", Ticking(), slots, entries)
     rows = []
-    offset, now_ms = 0, start_ms
+    offset, now_ms = 5000, start_ms
     for prefix, key, gap, wait_ms in steps:
         offset, now_ms = offset + gap, now_ms + wait_ms
         rows.append((prefix.encode(), key.encode(), offset, now_ms))
@@ -252,19 +236,68 @@ def test_names_are_local_time_and_keep_the_order_when_the_clock_steps_back(tmp_p
     index.close()
 
 
-def test_after_a_crash_files_beyond_the_checkpoint_are_rebuilt(tmp_path: Path) -> None:
+def test_after_a_crash_a_torn_file_beyond_the_checkpoint_is_rebuilt(tmp_path: Path) -> None:
     index = filled(tmp_path, 60, entries=21)
     assert len(index.paths) == 3
     safe_ms = T0 + 39_000
-    good = contents(index)
+    good, last = contents(index), index.paths[-1]
     index.close()
+    torn = bytearray(good[2])
+    torn[-60:] = bytes(60)
+    Path(last).write_bytes(bytes(torn))
     index = IndexService(Disk(), tmp_path / "index", Ticking(), slots=50, entries=21)
     assert index.load(abnormal=True, checkpoint_index_ms=safe_ms) == 3900
-    assert len(index.dropped) == 1
+    assert index.dropped == [last]
     index.add_rows([(b"T#", b"k%d" % (n % 7), n * 100, T0 + n * 1000) for n in range(30, 60)])
     # The record at the border is taken again, for a crash may have cut its keys in two.
     assert contents(index)[:2] == good[:2]
     assert index.query("T", "k4", 0, 1 << 62, 64) == [n * 100 for n in range(59, -1, -1) if n % 7 == 4]
+    index.close()
+
+
+def test_after_a_crash_a_whole_file_beyond_the_checkpoint_is_kept(tmp_path: Path) -> None:
+    index = filled(tmp_path, 60, entries=21)
+    good = contents(index)
+    index.close()
+    index = IndexService(Disk(), tmp_path / "index", Ticking(), slots=50, entries=21)
+    assert index.load(abnormal=True, checkpoint_index_ms=0) == 5900
+    assert index.dropped == []
+    assert contents(index) == good
+    index.close()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.integers(1, 90), slots=st.integers(1, 12), entries=st.integers(2, 60), data=st.data())
+def test_cutting_leaves_the_files_as_if_the_rows_never_came(
+    tmp_path_factory: pytest.TempPathFactory, rows: int, slots: int, entries: int, data: st.DataObject
+) -> None:
+    root = tmp_path_factory.mktemp("cut")
+    keep = data.draw(st.integers(0, rows))
+    all_rows = [(b"T#", b"k%d" % (n % 7), n * 100, T0 + n * 1000) for n in range(rows)]
+    whole = IndexService(Disk(), root / "whole", Ticking(), slots, entries)
+    part = IndexService(Disk(), root / "part", Ticking(), slots, entries)
+    whole.add_rows(all_rows)
+    part.add_rows(all_rows[:keep])
+    whole.cut(keep * 100 - data.draw(st.integers(0, 99)) if keep else 0)
+    # Only the end time is not known to the millisecond any more.
+    assert [data[:8] + data[16:] for data in contents(whole)] == [
+        data[:8] + data[16:] for data in contents(part)
+    ]
+    whole.add_rows(all_rows[keep:])
+    part.add_rows(all_rows[keep:])
+    assert [data[40:] for data in contents(whole)] == [data[40:] for data in contents(part)]
+    whole.close()
+    part.close()
+
+
+@pytest.mark.parametrize("batch", [1, 40])
+def test_records_written_anew_where_the_log_lost_its_end_are_indexed(tmp_path: Path, batch: int) -> None:
+    index = filled(tmp_path, 60, entries=21)
+    again = [(b"T#", b"new%d" % n, 3050 + n * 100, T0 + 100_000 + n) for n in range(40)]
+    for start in range(0, 40, batch):
+        index.add_rows(again[start : start + batch])
+    assert index.query("T", "new7", 0, 1 << 62, 64) == [3750]
+    assert index.query("T", "k3", 0, 1 << 62, 64) == [n * 100 for n in range(30, -1, -1) if n % 7 == 3]
     index.close()
 
 
@@ -345,7 +378,3 @@ def test_flush_syncs_what_is_new_and_tells_the_checkpoint_time(tmp_path: Path) -
     assert [op for op, _ in disk.calls].count("fdatasync") == 2
     index.close()
     assert disk._paths == {}
-
-
-def test_file_size_is_that_of_java() -> None:
-    assert file_bytes(5_000_000, 20_000_000) == 420_000_040

@@ -16,17 +16,24 @@ from orbitmq.broker.clients import ClientManager
 from orbitmq.broker.data_version import DataVersion
 from orbitmq.broker.delays import DelayOffsets
 from orbitmq.broker.events import offset_moved_event
+from orbitmq.broker.filter.filter_table import FilterTable
+from orbitmq.broker.filter.room import Filters
 from orbitmq.broker.gateway import Gateway
 from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.locks import QueueLocks
 from orbitmq.broker.offsets import OffsetTable
-from orbitmq.broker.persist import DELAYS, GROUPS, OFFSETS, TOPICS, ConfigStore
+from orbitmq.broker.persist import DELAYS, FILTERS, GROUPS, OFFSETS, TOPICS, ConfigStore
 from orbitmq.broker.registration import BrokerIdentity, Registrar
+from orbitmq.broker.retry import Retries
+from orbitmq.broker.reply.room import Replies
 from orbitmq.broker.room import Room
 from orbitmq.broker.send import SendHandler
 from orbitmq.broker.stats import BrokerStats
 from orbitmq.broker.timers import Timers
+from orbitmq.broker.timing import Timing
 from orbitmq.broker.topics import TopicTable
+from orbitmq.broker.transaction import Transactions
+from orbitmq.broker.unconsumed import first_unconsumed
 from orbitmq.config import BrokerConfig
 from orbitmq.net.connection import Connection
 from orbitmq.net.limits import Limits
@@ -46,8 +53,10 @@ log = logging.getLogger("orbitmq.broker")
 
 Clock = Callable[[], int]
 
+SAVE_DELAY_S = 0.05
+
 # Asked in this order: a message retried too often is dead whatever else it says, a prepared one is not delayed.
-ROOMS: tuple[Callable[[Broker], Room], ...] = ()
+ROOMS: tuple[Callable[[Broker], Room], ...] = (Retries, Transactions, Timing, Replies, Filters)
 
 
 class Broker:
@@ -71,6 +80,7 @@ class Broker:
         self.groups = GroupTable(config)
         self.offsets = OffsetTable()
         self.delays = DelayOffsets()
+        self.filters = FilterTable()
         self.clients = ClientManager()
         self.locks = QueueLocks()
         self.stats = BrokerStats(self.started_ms, config.broker_cluster_name)
@@ -80,6 +90,7 @@ class Broker:
             (GROUPS, self.groups),
             (OFFSETS, self.offsets),
             (DELAYS, self.delays),
+            (FILTERS, self.filters),
         ):
             self.tables.add(name, table)
         self.store: MessageStore
@@ -90,6 +101,7 @@ class Broker:
         self._listener: Listener
         self._timers = Timers()
         self._saving = False
+        self._save_timer: asyncio.TimerHandle | None = None
 
     # --- life -------------------------------------------------------------------------------------------------
 
@@ -111,11 +123,12 @@ class Broker:
             )
             self.store.lock()
             self.tables.load()
-            self.store.open(self._is_live)
+            self._restore_topics(self.store.open(self._is_known).tail_topics)
         except BaseException:
             self._runner.close()
             bound.close()
             raise
+        self.store.cleaner.holders.append(lambda: first_unconsumed(self))
         self.gateway = Gateway(self, sends)
         self.rooms = [make(self) for make in ROOMS]
         for room in self.rooms:
@@ -123,6 +136,7 @@ class Broker:
             sends.diverters.append(room.divert)
         self.store.on_arrival = self.gateway.pulls.arrived
         self.topics.on_change.append(self._topic_changed)
+        self.groups.on_change.append(lambda name, group: self._save_soon())
         self._listener = Listener(self.gateway, self._limits())
         for room in self.rooms:
             room.start(self._timers)
@@ -158,6 +172,8 @@ class Broker:
     async def stop(self) -> None:
         """Clients are sent away first, then everything reaches the disk. Nothing acknowledged is left behind."""
         await self._timers.stop()
+        if self._save_timer is not None:
+            self._save_timer.cancel()
         await self.registrar.stop()
         self._listener.stop_accepting()
         self.gateway.pulls.release_all()
@@ -227,9 +243,18 @@ class Broker:
 
     # --- what the rooms ask of each other ---------------------------------------------------------------------
 
-    def _is_live(self, topic: str) -> bool:
-        """Topics whose queues are made anew from the log when they are missing; internal ones have no table entry."""
+    def _is_known(self, topic: str) -> bool:
+        """Internal topics may have queues and no settings."""
         return self.topics.get(topic) is not None or names.is_system_topic(topic)
+
+    def _restore_topics(self, queues: dict[str, int]) -> None:
+        """A topic may have got messages and the broker died before its settings were saved: it comes back."""
+        for name, count in queues.items():
+            if not self._is_known(name):
+                log.warning(
+                    "topic %s has messages but no settings; it is made again with %d queues", name, count
+                )
+                self.topics.create_internal(name, count, self.clock())
 
     def register_soon(self, topic: str | None = None) -> None:
         """Tells the name servers: about one topic that changed, or about everything."""
@@ -241,6 +266,16 @@ class Broker:
     def _topic_changed(self, name: str, topic: object | None) -> None:
         if topic is None:
             self.gateway.pulls.topic_deleted(name)
+        self._save_soon()
+
+    def _save_soon(self) -> None:
+        """A changed topic or group is worth saving now; several that change together are saved together."""
+        if self._save_timer is None:
+            self._save_timer = asyncio.get_running_loop().call_later(SAVE_DELAY_S, self._save_changes)
+
+    def _save_changes(self) -> None:
+        self._save_timer = None
+        self.save_tables()
 
     def save_tables(self) -> None:
         """Encodes what changed here and writes it in the disk thread; a busy disk does not hold up clients."""

@@ -47,7 +47,7 @@ class Gateway(RequestService):
             b'{"code":310,': self.hot_send.v2,
             b'{"code":320,': self.hot_send.batch,
             b'{"code":10,"': self.hot_send.v1,
-            b'{"code":11,"': self.pulls.hot,
+            b'{"code":11,"': self._pull,
         }
 
     def frame(self, conn: Connection, data: bytes, start: int, stop: int) -> None:
@@ -60,6 +60,14 @@ class Gateway(RequestService):
                     return
         # The order of requests within a connection is kept: what is staged goes before anything else is looked at.
         self.hot_send.slow(conn, data, start, stop)
+
+    def bulk(self, conn: Connection, data: bytes, start: int, stop: int) -> int:
+        return self.hot_send.bulk(conn, data, start, stop)
+
+    def _pull(self, conn: Connection, data: bytes, start: int, header_end: int, stop: int) -> None:
+        # A pull sees what its connection sent before; and it may store a message itself, for which the log must be free.
+        self.hot_send.finish(conn)
+        self.pulls.hot(conn, data, start, header_end, stop)
 
     def read_done(self, conn: Connection) -> None:
         self.hot_send.finish(conn)

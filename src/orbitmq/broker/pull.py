@@ -18,6 +18,7 @@ from orbitmq.store.reading import ReadResult
 from orbitmq.wire.bodies import SubscriptionData
 from orbitmq.wire.codes import Perm, PullFlag, ResponseCode
 from orbitmq.wire.command import CODEC_JSON, LANGUAGE, VERSION, Command, encode_head
+from orbitmq.wire.errors import WireError
 from orbitmq.wire.header_json import HOT_ERRORS, PULL, PullFields
 from orbitmq.wire.headers import PullHeader, parse
 from orbitmq.wire.subscription import build_subscription
@@ -169,15 +170,9 @@ class PullHandler:
             kind = f.expression_type or "TAG"
             if kind == "TAG" and expression == "*":
                 return EVERYTHING
-            try:
-                return self.compile_filter(
-                    build_subscription(f.topic, expression, kind, version_ms=f.sub_version)
-                )
-            except ValueError as error:
-                raise RequestError(
-                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                    f"parse the consumer's subscription failed: {error}",
-                ) from error
+            return self._compiled(
+                lambda: build_subscription(f.topic, expression, kind, version_ms=f.sub_version)
+            )
         broker = self._broker
         consumers = broker.clients.consumer_group(f.consumer_group)
         if consumers is None:
@@ -204,9 +199,18 @@ class PullHandler:
         known = self._filters.get(key)
         if known is not None and known[0] is subscription:
             return known[1]
-        compiled = self.compile_filter(subscription)
+        compiled = self._compiled(lambda: subscription)
         self._filters[key] = (subscription, compiled)
         return compiled
+
+    def _compiled(self, subscription: Callable[[], SubscriptionData]) -> PullFilter:
+        try:
+            return self.compile_filter(subscription())
+        except (ValueError, WireError) as error:
+            raise RequestError(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"parse the consumer's subscription failed: {error}",
+            ) from error
 
     # --- reading and answering --------------------------------------------------------------------------------
 

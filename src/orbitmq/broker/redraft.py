@@ -5,18 +5,23 @@ Body, flags and birth stay as they are; the room that asked changes the rest of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from orbitmq.broker.send import Draft
 from orbitmq.wire.codes import SysFlag
 from orbitmq.wire.message import Message, RecordProblem, decode_record
+from orbitmq.wire.properties import Prop
 
 if TYPE_CHECKING:
     from orbitmq.broker.broker import Broker
+    from orbitmq.store.inner_message import InnerMessage
     from orbitmq.store.message_store import MessageStore
 
 # The log sets these from the addresses of the record it writes.
-_HOST_FLAGS = SysFlag.BORN_V6 | SysFlag.STORE_V6
+_HOST_FLAGS: Final = SysFlag.BORN_V6 | SysFlag.STORE_V6
+_DELAYS: Final = (Prop.DELAY, Prop.TIMER_DELIVER_MS, Prop.TIMER_DELAY_MS, Prop.TIMER_DELAY_SEC)
 
 
 def message_at(store: MessageStore, log_offset: int) -> Message | None:
@@ -46,8 +51,47 @@ def redraft(message: Message, topic: str, queue_id: int) -> Draft:
 
 
 def delay(broker: Broker, draft: Draft) -> None:
-    """Lets the draft wait if it says so. The other rooms are not asked: they have already judged this message."""
+    """Lets the draft wait if it says so. The other rooms have judged this message before: not asked."""
     for room in broker.rooms:
         divert_delay = getattr(room, "divert_delay", None)
         if divert_delay is not None:
             divert_delay(draft)
+
+
+def check_delay(broker: Broker, draft: Draft) -> None:
+    """Refuses now what `delay` would refuse later; the draft stays as it is."""
+    if any(name in draft.properties for name in _DELAYS):
+        delay(
+            broker, replace(draft, properties=dict(draft.properties), sys_flag=0, answer={}, after_store=[])
+        )
+
+
+class Place(NamedTuple):
+    log_offset: int
+    queue_offset: int
+
+
+def stored(draft: Draft, place: Place) -> None:
+    """Tells whoever diverted the draft that it is in the log."""
+    for action in draft.after_store:
+        action(place.log_offset, place.queue_offset)
+
+
+def put_all(store: MessageStore, messages: Sequence[InnerMessage]) -> tuple[list[Place], int]:
+    """Stores several messages with one commit, in this order; where they are, and where the last one ends.
+
+    OSError: none of them is stored.
+    """
+    places: list[Place] = []
+    try:
+        for message in messages:
+            queue = store.queue(message.topic, message.queue_id)
+            queue_offset = queue.next_offset
+            places.append(Place(store.stage_inner(message), queue_offset))
+    except OSError as error:
+        store.abandon_staged(error)
+        raise
+    except Exception:
+        store.log.roll_back()
+        raise
+    return places, store.commit_staged()

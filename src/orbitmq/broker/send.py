@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.net.connection import Connection
 from orbitmq.net.errors import RequestError
+from orbitmq.store.commit_log import LARGEST_HEAD_BYTES
 from orbitmq.store.durability import Durable
 from orbitmq.store.inner_message import InnerMessage
 from orbitmq.wire import topics as names
@@ -56,7 +57,11 @@ class Draft:
     client_version: int = 0
     prepared_offset: int = 0
     tags_code: int | None = None
-    """Given when the queue unit carries something else than the tag's hash, such as a delivery time."""
+    """Given when the queue unit carries something else than the tag's hash."""
+    delay_ms: int | None = None
+    """Given when the queue unit carries a delivery time: so long after the message is stored."""
+    answer: dict[str, str] = field(default_factory=dict)
+    """What the answer to the producer carries besides the usual fields."""
     after_store: list[Callable[[int, int], None]] = field(default_factory=list)
     """Called with (log offset, queue offset) once the message is in the log."""
 
@@ -82,6 +87,7 @@ class Draft:
         ).index_properties()
         if self.tags_code is not None:
             message.tags_code = self.tags_code
+        message.delay_ms = self.delay_ms
         return message
 
 
@@ -109,10 +115,14 @@ class SendHandler:
 
     def check(self, command: Command, header: SendHeader, body_bytes: int) -> TopicConfig:
         """Everything that can be wrong with a send before it is stored; returns the topic, made now if need be."""
+        if self._broker.store.refusal:
+            raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, self._broker.store.refusal)
+        return self.check_request(command, header, body_bytes)
+
+    def check_request(self, command: Command, header: SendHeader, body_bytes: int) -> TopicConfig:
+        """What can be wrong with the request itself, whether or not the store takes messages now."""
         broker = self._broker
         config = broker.config
-        if broker.store.refusal:
-            raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, broker.store.refusal)
         if config.is_slave:
             raise RequestError(
                 ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is a slave: send to its master"
@@ -235,8 +245,8 @@ class SendHandler:
         store = broker.store
         messages = [draft.finish() for draft in drafts]
         for message in messages:
-            limit = broker.config.mapped_file_size_commit_log - 8
-            if len(message.body) + len(message.properties) + 256 > limit:
+            size = LARGEST_HEAD_BYTES + len(message.body) + len(message.properties)
+            if size > store.settings.commit_log_file_bytes:
                 raise RequestError(
                     ResponseCode.MESSAGE_ILLEGAL,
                     "the message does not fit into a log file (mappedFileSizeCommitLog)",
@@ -246,6 +256,7 @@ class SendHandler:
             first = store.queue(messages[0].topic, messages[0].queue_id).next_offset - len(messages)
             end = store.commit_staged()
         except OSError as error:
+            store.abandon_staged(error)
             raise RequestError(
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"the store cannot write: {error}"
             ) from error
@@ -263,6 +274,7 @@ class SendHandler:
                 "msgId": ",".join(offset_msg_id(host, offset) for offset in offsets),
                 "queueId": str(queue_id),
                 "queueOffset": str(first),
+                **drafts[0].answer,
             }
         )
         if waits_for_flush(command.ext.get("i") or command.ext.get("properties") or ""):

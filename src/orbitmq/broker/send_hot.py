@@ -13,17 +13,22 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from orbitmq import accel
 from orbitmq.broker.send_shapes import ID_CHARS, UNIQUE, UNIQUE_CHARS, SendShapes
 from orbitmq.net.connection import Connection
 from orbitmq.store.bulk_append import Item, stage_batch, stage_many
-from orbitmq.store.consume_queue import ConsumeQueue
+from orbitmq.store.commit_log import LARGEST_HEAD_BYTES
+from orbitmq.store.consume_queue import UNIT_BYTES, ConsumeQueue
 from orbitmq.store.durability import Durable
 from orbitmq.store.property_shapes import PropertyShapes
+from orbitmq.store.staged import Hashes
 from orbitmq.wire import topics as names
 from orbitmq.wire.codes import Perm, ResponseCode
-from orbitmq.wire.command import LANGUAGE, VERSION, Command, encode
+from orbitmq.wire.command import LANGUAGE, VERSION, Command, decode, encode
 from orbitmq.wire.errors import WireError
+from orbitmq.wire.frame import FrameReader
 from orbitmq.wire.header_json import HOT_ERRORS, SEND_V1, SEND_V2
+from orbitmq.wire.properties import MAX_PROPERTIES_BYTES
 
 if TYPE_CHECKING:
     from orbitmq.broker.broker import Broker
@@ -31,6 +36,8 @@ if TYPE_CHECKING:
 _prefix = Struct(">II").pack
 _PLAIN_SYS_FLAGS = ~0x703  # compressed, its kind, several tags: nothing the broker acts on
 _MOST_OUTER_TEXTS = 64
+# Given for the batch as a whole these would count for each of its messages; no client does so.
+_NOT_OF_A_BATCH = ("WAIT\x01f", "CLUSTER\x01", "UNIQ_KEY\x01", "KEYS\x01", "TAGS\x01")
 _decode_v2 = SEND_V2.decode
 _decode_v1 = SEND_V1.decode
 
@@ -43,6 +50,9 @@ class HotSend:
     __slots__ = (
         "_ack",
         "_acks",
+        "_bulk_settings",
+        "_bulk_topics",
+        "_done",
         "_batch_shapes",
         "_broker",
         "_host",
@@ -67,28 +77,47 @@ class HotSend:
         self._items: list[Item] = []
         self._waiting: list[int | None] = []
         self._acks: list[Ack] = []
+        # The accelerator's part: topics as it wants them, and answers it has already written.
+        self._bulk_topics: dict[bytes, tuple[tuple[ConsumeQueue, ...], bytes, int, str]] = {}
+        self._done: list[bytes] = []
         self.configure()
         broker.topics.on_change.append(lambda name, _: self._forget(name))
 
     def configure(self) -> None:
         """Takes over what requests only look up. Called again when the configuration changed."""
         config = self._broker.config
-        self._max_body = config.max_message_size
+        # Whether a larger body, with its properties, fits into a log file is for the plain path to find out.
+        file_bytes = self._broker.store.settings.commit_log_file_bytes
+        self._max_body = min(config.max_message_size, file_bytes - MAX_PROPERTIES_BYTES - LARGEST_HEAD_BYTES)
         self._shapes = SendShapes(config.broker_cluster_name)
         self._batch_shapes.clear()
         self._targets.clear()
         traced = b"true" if config.trace_on else b"false"
-        region = msgspec.json.encode(config.region_id).replace(b"%", b"%%")
-        self._ack = (
-            b'{"code":0,"extFields":{"MSG_REGION":' + region + b',"TRACE_ON":"' + traced + b'","msgId":"%b",'
-            b'"queueId":"%d","queueOffset":"%d"},"flag":1,"language":"'
-            + LANGUAGE.encode()
-            + b'","opaque":%d,'
-            b'"serializeTypeCurrentRPC":"JSON","version":' + str(VERSION).encode() + b"}"
+        region = msgspec.json.encode(config.region_id)
+        parts = (
+            b'{"code":0,"extFields":{"MSG_REGION":' + region + b',"TRACE_ON":"' + traced + b'","msgId":"',
+            b'"},"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":',
+            b',"serializeTypeCurrentRPC":"JSON","version":' + str(VERSION).encode() + b"}",
         )
+        self._ack = (
+            parts[0].replace(b"%", b"%%")
+            + b'%b","queueId":"%d","queueOffset":"%d'
+            + parts[1]
+            + b"%d"
+            + parts[2]
+        )
+        self._bulk_settings = (
+            self._max_body,
+            self._broker.store.settings.store_host,
+            b"CLUSTER\x01" + config.broker_cluster_name.encode(),
+            self._host,
+            *parts,
+        )
+        self._bulk_topics.clear()
 
     def _forget(self, name: str) -> None:
         self._targets.pop(name, None)
+        self._bulk_topics.pop(name.encode(), None)
 
     def _queues(self, name: str) -> list[ConsumeQueue] | None:
         """The queues of a topic that plain sends may go to, remembered until the topic changes."""
@@ -106,13 +135,61 @@ class HotSend:
             return None
         queues = [broker.store.queue(name, queue_id) for queue_id in range(topic.queue_count)]
         self._targets[name] = queues
+        if queues:
+            first = queues[0]
+            self._bulk_topics[name.encode()] = (
+                tuple(queues),
+                first.topic_part,
+                first.prefix_hash & 0xFFFFFFFF,
+                name,
+            )
         return queues
 
     def slow(self, conn: Connection, data: bytes, start: int, stop: int) -> None:
         """What is collected goes first: the plain path commits for itself, and order within a connection is kept."""
-        if self._items or self._acks:
+        if self._items or self._acks or self._log.staged.units:
             self.finish(conn)
         self._slow(conn, data, start, stop)
+
+    # --- many frames at once ----------------------------------------------------------------------------------
+
+    def bulk(self, conn: Connection, data: bytes, start: int, stop: int) -> int:
+        """What the accelerator can take of this read; the rest comes frame by frame."""
+        if accel.stage_frames is None or self._broker.store.fault is not None or not self._bulk_topics:
+            return start
+        log = self._log
+        if self._items:
+            # Order within a connection is kept; a failure here is found again, and answered, by `finish`.
+            return start
+        store_ms = log.begin()
+        position = log.position
+        taken = accel.stage_frames(
+            data,
+            start,
+            stop,
+            self._bulk_topics,
+            self._bulk_settings,
+            position,
+            position + log.room_left(),
+            store_ms,
+            conn.peer_bytes,
+        )
+        if taken is None:
+            return start
+        reached, position, records, answers, queues, hashes, offsets, counts = taken
+        log.extend([records], position)
+        staged = log.staged
+        for queue, units in queues:
+            queue.next_offset += len(units) // UNIT_BYTES
+            staged.add_units(queue, units)
+        if hashes:
+            staged.index.append(Hashes(hashes, offsets))
+        if answers:
+            self._done.append(answers)
+        put = self._broker.stats.put
+        for topic, count, size in counts:
+            put(topic, count, size)
+        return int(reached)
 
     # --- single messages --------------------------------------------------------------------------------------
 
@@ -224,7 +301,8 @@ class HotSend:
             queue_offset = queue.next_offset
             offsets = stage_batch(self._log, queue, body, shapes, f.f, f.g, conn.peer_bytes)
         except WireError:
-            self.slow(conn, data, start, stop)  # the plain path finds the same and says what is wrong
+            # The plain path finds the same and says what is wrong, or stores in pieces what is too large for one.
+            self.slow(conn, data, start, stop)
             return
         except OSError as error:
             self._fail(conn, error, [header.opaque] if not header.flag & 2 else [])
@@ -237,7 +315,7 @@ class HotSend:
 
     def _outer_shapes(self, outer: str) -> PropertyShapes | None:
         """What the properties of the batch itself add to each message; a batch that need not wait is not plain."""
-        if "WAIT\x01f" in outer or "CLUSTER\x01" in outer or len(outer) > 512:
+        if len(outer) > 512 or any(name in outer for name in _NOT_OF_A_BATCH):
             return None
         if len(self._batch_shapes) >= _MOST_OUTER_TEXTS:
             self._batch_shapes.clear()
@@ -282,30 +360,17 @@ class HotSend:
         except OSError as error:
             self._fail(conn, error, [])
             return
-        acks = self._acks
-        if not acks:
+        answers = self._done
+        if self._acks:
+            answers += self._answers(self._acks)
+            self._acks = []
+        if not answers:
             return
-        self._acks = []
+        self._done = []
         if store.settings.sync_flush:
-            store.when_durable(end, lambda outcome: self._durable(conn, acks, outcome))
+            store.when_durable(end, lambda outcome: _durable(conn, answers, outcome))
         else:
-            conn.send_parts(self._answers(acks))
-
-    def _durable(self, conn: Connection, acks: list[Ack], outcome: Durable) -> None:
-        if outcome is Durable.YES:
-            conn.send(b"".join(self._answers(acks)))
-            return
-        for opaque, queue_id, queue_offset, ids in acks:
-            reply = _refusal(opaque, "flushing the log failed; the broker is read-only")
-            if outcome is Durable.TIMEOUT:
-                reply.code = ResponseCode.FLUSH_DISK_TIMEOUT
-                reply.remark = "stored, but not flushed within syncFlushTimeout"
-                reply.ext = {
-                    "msgId": ids.decode(),
-                    "queueId": str(queue_id),
-                    "queueOffset": str(queue_offset),
-                }
-            conn.send(encode(reply))
+            conn.send_parts(answers)
 
     def _answers(self, acks: list[Ack]) -> list[bytes]:
         template = self._ack
@@ -320,13 +385,32 @@ class HotSend:
         """Nothing of this read was stored; everybody who waits is told so."""
         if self._broker.store.fault is None or self._log.staged.units:
             self._broker.store.abandon_staged(error)
-        opaques = (
-            [ack[0] for ack in self._acks] + [opaque for opaque in self._waiting if opaque is not None] + more
-        )
-        self._items, self._waiting, self._acks = [], [], []
+        opaques = [ack[0] for ack in self._acks]
+        opaques += [opaque for opaque in self._waiting if opaque is not None]
+        opaques += [reply.opaque for reply in _replies(self._done)]
+        opaques += more
+        self._items, self._waiting, self._acks, self._done = [], [], [], []
         for opaque in opaques:
             conn.send(encode(_refusal(opaque, str(error.strerror or error))))
 
 
 def _refusal(opaque: int, remark: str) -> Command:
     return Command(ResponseCode.SERVICE_NOT_AVAILABLE, flag=1, opaque=opaque, remark=remark)
+
+
+def _replies(answers: list[bytes]) -> list[Command]:
+    """The answers as commands again: only for the rare case that they must not go out as they are."""
+    return [decode(frame) for frame in FrameReader().feed(b"".join(answers))]
+
+
+def _durable(conn: Connection, answers: list[bytes], outcome: Durable) -> None:
+    if outcome is Durable.YES:
+        conn.send(answers[0] if len(answers) == 1 else b"".join(answers))
+        return
+    for reply in _replies(answers):
+        if outcome is Durable.TIMEOUT:
+            reply.code = ResponseCode.FLUSH_DISK_TIMEOUT
+            reply.remark = "stored, but not flushed within syncFlushTimeout"
+            conn.send(encode(reply))
+        else:
+            conn.send(encode(_refusal(reply.opaque, "flushing the log failed; the broker is read-only")))

@@ -42,6 +42,13 @@ SHEETS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("find by key, by id, by place", "orbitmq message key orders order-42"),
         ("", "orbitmq message show ID --topic orders"),
         ("", "orbitmq message at orders 0 17"),
+        ("transactions that are still open", "orbitmq message half"),
+    ),
+    "dead": (
+        ("which groups gave up on messages", "orbitmq dead list"),
+        ("what and why", "orbitmq dead list billing --from 1d --reason timeout"),
+        ("what sending them back would do", "orbitmq dead redrive billing --dry-run"),
+        ("send them back, slowly", "orbitmq dead redrive billing --rate 20 --yes"),
     ),
     "store": (
         ("check a stopped broker's directory", "orbitmq store verify ./data"),

@@ -16,7 +16,16 @@ from orbitmq.cli.options import (
     Timeout,
     with_cluster,
 )
-from orbitmq.cli.output import CommandError, ExitCode, print_json, print_line, print_table, show, time_text
+from orbitmq.cli.output import (
+    CommandError,
+    ExitCode,
+    note,
+    print_json,
+    print_line,
+    print_table,
+    show,
+    time_text,
+)
 from orbitmq.cli.times import TIME_HELP, parse_time
 
 if TYPE_CHECKING:
@@ -148,6 +157,55 @@ def list_(
         return found
 
     _show_list(with_cluster(namesrv, timeout, ask), as_json)
+
+
+@app.command()
+def half(
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", metavar="GROUP", help="Only of this producer group.")
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", help="Only those meant for this topic.")
+    ] = None,
+    max_num: Max = 100,
+    broker: BrokerName = None,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    as_json: Json = False,
+) -> None:
+    """List the transactional messages whose producers have not said yet how they end, oldest first."""
+    from orbitmq.client.admin.half import half_messages
+
+    found = with_cluster(
+        namesrv,
+        timeout,
+        lambda cluster: half_messages(cluster, group=group, topic=topic, max_num=max_num, broker=broker),
+    )
+
+    def render() -> None:
+        print_table(
+            ["BORN", "TOPIC", "PRODUCER GROUP", "ONLINE", "ASKED", "MESSAGE ID", "OFFSET ID"],
+            [
+                (
+                    time_text(item.born_ms),
+                    item.topic,
+                    item.producer_group,
+                    item.producers_online,
+                    f"{item.checks} of {item.max_checks}",
+                    item.msg_id,
+                    item.offset_msg_id,
+                )
+                for item in found.messages
+            ],
+            right=("ONLINE",),
+            empty="no transaction is open" if found.open == 0 else "no open transaction matches",
+        )
+        for missing in found.missing:
+            note(f"no answer from {missing.broker}: {missing.reason}")
+        if len(found.messages) == max_num and (found.open or 0) > max_num:
+            note(f"only the first {max_num} are shown; pass --max for more")
+
+    show(as_json, found, render)
 
 
 def _show_list(found: list[Message], as_json: bool) -> None:

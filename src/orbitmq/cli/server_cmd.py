@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 
 FAILED: Final = 1
 USAGE: Final = 2
-DAMAGED: Final = 5
 
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 
 _EPILOG: Final = (
     "The configuration file takes RocketMQ's keys (brokerName=broker-a, flushDiskType=ASYNC_FLUSH, …). "
-    "SIGTERM and Ctrl-C stop cleanly. Exit codes: 0 stopped, 1 failed, 2 wrong use, 5 damaged store."
+    "SIGTERM and Ctrl-C stop cleanly. Exit codes: 0 stopped, 1 failed, 2 wrong use."
 )
 
 
@@ -193,8 +192,6 @@ def _report(error: Exception) -> int:
     exit_code = FAILED
     if isinstance(error, ConfigError):
         exit_code = USAGE
-    elif type(error).__name__ == "StoreDamaged":
-        exit_code = DAMAGED
     elif not (isinstance(error, OSError) or hasattr(error, "hint")):
         raise error
     print(f"orbitmq: {' '.join(str(error).split())}", file=sys.stderr, flush=True)

@@ -29,6 +29,12 @@ class Service(Protocol):
     def frame(self, conn: Connection, data: bytes, start: int, stop: int) -> None:
         """One frame lies in data[start:stop], without its length prefix."""
 
+    def bulk(self, conn: Connection, data: bytes, start: int, stop: int) -> int:
+        """Takes as many whole frames (with their lengths) from data[start:stop] as it can handle together.
+
+        Returns where it stopped: at the first frame that has to be handed over by itself.
+        """
+
     def read_done(self, conn: Connection) -> None:
         """All complete frames of one read have been handed over."""
 
@@ -175,13 +181,16 @@ class Connection(asyncio.Protocol):
         return whole
 
     def _consume(self, data: bytes) -> None:
-        service_frame = self._service.frame
+        service_frame, service_bulk = self._service.frame, self._service.bulk
         max_frame = self._limits.max_frame_bytes
         end = len(data)
         pos = 0
         self._corked = True
         try:
             while end - pos >= 4:
+                pos = service_bulk(self, data, pos, end)
+                if end - pos < 4:
+                    break
                 (size,) = _LENGTH.unpack_from(data, pos)
                 if size < _MIN_FRAME or size > max_frame - 4:
                     self._refuse_length(data, pos, size)

@@ -26,7 +26,7 @@ class RequestService:
 
     def __init__(self, handlers: dict[int, Handler]) -> None:
         self.handlers = handlers
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Future[Command | None]] = set()
 
     def frame(self, conn: Connection, data: bytes, start: int, stop: int) -> None:
         try:
@@ -40,6 +40,9 @@ class RequestService:
             return
         self.command(conn, command)
 
+    def bulk(self, conn: Connection, data: bytes, start: int, stop: int) -> int:
+        return start
+
     def command(self, conn: Connection, command: Command) -> None:
         handler = self.handlers.get(command.code)
         if handler is None:
@@ -51,23 +54,31 @@ class RequestService:
             self.answer(conn, command, error_reply(command, error))
             return
         if inspect.isawaitable(result):
-            task = asyncio.ensure_future(self._finish(conn, command, result))
+            task = asyncio.ensure_future(result)
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(lambda done: self._finished(conn, command, done))
         else:
             self.answer(conn, command, result)
 
-    async def _finish(self, conn: Connection, command: Command, result: Awaitable[Command | None]) -> None:
-        try:
-            reply = await result
-        except Exception as error:
-            reply = error_reply(command, error)
-        self.answer(conn, command, reply)
+    def _finished(self, conn: Connection, command: Command, task: asyncio.Future[Command | None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self.answer(conn, command, task.result())
+        elif isinstance(error, Exception):
+            self.answer(conn, command, error_reply(command, error))
 
     @staticmethod
     def answer(conn: Connection, command: Command, reply: Command | None) -> None:
-        if reply is not None and not command.flag & 2:
-            conn.send(encode(reply))
+        if reply is None or command.flag & 2:
+            return
+        try:
+            frame = encode(reply)
+        except WireError as error:  # the answer does not fit into a frame
+            frame = encode(command.reply(ResponseCode.SYSTEM_ERROR, remark=str(error)))
+        conn.send(frame)
 
     @staticmethod
     def unknown(command: Command) -> Command:

@@ -14,11 +14,12 @@ from orbitmq.store.consume_queue import UNIT, ConsumeQueue
 from orbitmq.store.property_shapes import PropertyShapes
 from orbitmq.wire.checksum import raw_crc32
 from orbitmq.wire.errors import WireError
-from orbitmq.wire.message import MESSAGE_MAGIC, V6_EXTRA_BYTES
+from orbitmq.wire.message import BLANK_BYTES, MESSAGE_MAGIC, V6_EXTRA_BYTES
 from orbitmq.wire.properties import MAX_PROPERTIES_BYTES
 
 _BATCH_ITEM = Struct(">iiiii")
 _BATCH_ITEM_BYTES = _BATCH_ITEM.size
+_SMALLEST_ITEM_BYTES = _BATCH_ITEM_BYTES + 2
 _unpack_item = _BATCH_ITEM.unpack_from
 _pack_unit = UNIT.pack
 _UNIQUE = b"UNIQ_KEY\x01"
@@ -36,7 +37,8 @@ def stage_many(log: CommitLog, items: Sequence[Item], born_host: bytes) -> tuple
     pack, fixed, v6_flag = _form(log, born_host)
     store_flag, store_host = log.store_flag | v6_flag, log.store_host
     staged = log.staged
-    units_of, prefixes, keys, key_offsets = staged.units, staged.prefixes, staged.keys, staged.offsets
+    units_of = staged.units
+    prefixes, keys, key_offsets = staged.keys()
     offsets: list[int] = []
     queue_offsets: list[int] = []
     parts: list[bytes] = []
@@ -108,14 +110,17 @@ def stage_batch(
 ) -> list[int]:
     """Stages every message of a batch body as a record of its own; returns their log offsets.
 
-    Nothing is staged when the batch is malformed (WireError).
+    Nothing is staged when the batch is malformed or does not fit into one file (WireError).
     """
     pack, fixed, v6_flag = _form(log, born_host)
     topic_part, prefix, queue_id = queue.topic_part, queue.prefix, queue.queue_id
     fixed += len(topic_part)
     room = log.room_left()
     # An upper bound first, since it is cheap; only near the end of a file the batch is measured exactly.
-    if len(batch) * 8 > room and _stored_bytes(batch, fixed, shapes) > room:
+    most = len(batch) + (len(batch) // _SMALLEST_ITEM_BYTES + 1) * (fixed + shapes.added_bytes)
+    if most > room and (stored := _stored_bytes(batch, fixed, shapes)) > room:
+        if stored + BLANK_BYTES > log.series.segment_bytes:
+            raise WireError(f"the batch takes {stored} bytes in the log, more than one file of it holds")
         log.begin()
         log.room_for(room + 1)
     store_ms, store_host, position = log.begin(), log.store_host, log.position
@@ -200,9 +205,10 @@ def stage_batch(
     log.extend(parts, position)
     staged = log.staged
     staged.units.setdefault(queue, []).extend(units)
-    staged.prefixes += [prefix] * len(keys)
-    staged.keys += keys
-    staged.offsets += key_offsets
+    columns = staged.keys()
+    columns.prefixes.extend([prefix] * len(keys))
+    columns.keys.extend(keys)
+    columns.offsets.extend(key_offsets)
     return offsets
 
 

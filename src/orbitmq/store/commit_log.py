@@ -20,12 +20,15 @@ from orbitmq.wire.message import (
     BLANK_MAGIC,
     FIXED_BYTES,
     HEADS,
+    MAX_TOPIC_BYTES,
     MESSAGE_MAGIC,
     MESSAGE_MAGIC_V2,
     V6_EXTRA_BYTES,
 )
 
 BORN_V6 = int(SysFlag.BORN_V6)
+LARGEST_HEAD_BYTES = FIXED_BYTES + 2 * V6_EXTRA_BYTES + MAX_TOPIC_BYTES + BLANK_BYTES
+"""What a record takes at most besides body and properties, with the blank marker that must fit behind it in its file."""
 _pack_unit = UNIT.pack
 
 
@@ -129,9 +132,15 @@ class CommitLog:
         tags_code: int = 0,
         unique_key: bytes | None = None,
         keys: bytes | None = None,
+        delay_ms: int | None = None,
     ) -> int:
-        """Packs one record behind the others; returns its log offset. The caller has checked all sizes."""
+        """Packs one record behind the others; returns its log offset. The caller has checked all sizes.
+
+        With a delay, the queue unit carries the delivery time, counted from the store time, instead of the tag's hash.
+        """
         store_ms = self.begin()
+        if delay_ms is not None:
+            tags_code = store_ms + delay_ms
         topic_part = queue.topic_part
         size = self.fixed_bytes + len(body) + len(topic_part) + len(properties)
         pack = self.pack_v4
@@ -162,7 +171,7 @@ class CommitLog:
         self.position = position + size
         queue.next_offset += 1
         staged = self.staged
-        staged.add_unit(queue, _pack_unit(position, size, tags_code))
+        staged.add_units(queue, _pack_unit(position, size, tags_code))
         if unique_key:
             staged.add_key(queue.prefix, unique_key, position)
         if keys:
@@ -197,8 +206,7 @@ class CommitLog:
 
     def roll_back(self) -> None:
         """After a failed write: nothing staged happened, the places are given again."""
-        for queue, units in self.staged.units.items():
-            queue.next_offset -= len(units)
+        self.staged.undo()
         self.staged = Staged()
         self._parts.clear()
         self.position = self._staged_from = self._start_position

@@ -7,6 +7,8 @@ A unit is (log offset 8, record size 4, tag hash or delivery time 8). `next_offs
 from __future__ import annotations
 
 import os
+import weakref
+from collections import OrderedDict
 from collections.abc import Iterator
 from struct import Struct
 from typing import Any
@@ -19,12 +21,29 @@ UNIT = Struct(">qiq")
 UNIT_BYTES = UNIT.size
 _FILLER = UNIT.pack(0, 0x7FFFFFFF, 0)
 
+WINDOW_UNITS = 1024
+_MOST_WINDOWS = 1024
+_windows: OrderedDict[int, weakref.ref[ConsumeQueue]] = OrderedDict()
+
+
+def _keep_window(queue: ConsumeQueue) -> None:
+    """Bounds the memory of all windows together: the queue that got one longest ago gives its up."""
+    _windows[id(queue)] = weakref.ref(queue)
+    _windows.move_to_end(id(queue))
+    if len(_windows) > _MOST_WINDOWS:
+        _, oldest = _windows.popitem(last=False)
+        if (other := oldest()) is not None:
+            other.drop_window()
+
 
 class ConsumeQueue:
     __slots__ = (
+        "__weakref__",
         "_buffer",
         "_file_end",
         "_series",
+        "_window",
+        "checked_from",
         "max_offset",
         "min_offset",
         "next_offset",
@@ -49,9 +68,12 @@ class ConsumeQueue:
         self._series = SegmentSeries(disk, os.path.join(root, topic, str(queue_id)), file_bytes, cache)
         self._buffer = bytearray()
         self._file_end = 0
+        self._window: tuple[int, bytes] = (0, b"")
         self.min_offset = 0
         self.max_offset = 0
         self.next_offset = 0
+        # Units from here on were written or compared with the log by this process; others are checked when read.
+        self.checked_from = 0
         self.unsynced = False
         self.waiters: list[Any] = []
 
@@ -62,8 +84,9 @@ class ConsumeQueue:
 
         A crash loses what is only in memory; recovery makes it again from the log.
         """
-        self._buffer += units[0] if len(units) == 1 else b"".join(units)
-        self.max_offset += len(units)
+        joined = units[0] if len(units) == 1 else b"".join(units)
+        self._buffer += joined
+        self.max_offset += len(joined) // UNIT_BYTES
 
     @property
     def buffered_bytes(self) -> int:
@@ -80,13 +103,20 @@ class ConsumeQueue:
         self._buffer.clear()
         self.unsynced = True
 
+    def stored_unit(self, offset: int) -> bytes:
+        return self._series.read(offset * UNIT_BYTES, UNIT_BYTES)
+
     def put_at(self, offset: int, unit: bytes) -> bool:
         """Recovery: this unit belongs at this offset. True when the file had something else there."""
         if not self._series.bases and offset:
             self._fill_before(offset)
             self.min_offset = self.max_offset = self.next_offset = self._file_end = offset
-        changed = self._series.read(offset * UNIT_BYTES, UNIT_BYTES) != unit
+        changed = self.stored_unit(offset) != unit
         if changed:
+            self.drop_window()
+            if offset > self.max_offset:
+                # Messages in between are lost; the hole must not look like the end of the queue.
+                self._series.write(self.max_offset * UNIT_BYTES, _FILLER * (offset - self.max_offset))
             self._series.write(offset * UNIT_BYTES, unit)
             self.unsynced = True
         if offset >= self.max_offset:
@@ -112,7 +142,22 @@ class ConsumeQueue:
         if first >= 0:
             return bytes(self._buffer[first * UNIT_BYTES : (first + count) * UNIT_BYTES])
         count = min(count, -first)
-        return self._series.read(offset * UNIT_BYTES, count * UNIT_BYTES) if count > 0 else b""
+        return self._from_file(offset, count) if count > 0 else b""
+
+    def _from_file(self, offset: int, count: int) -> bytes:
+        """Consumers read on where they were: a window saves them a system call per pull."""
+        start, window = self._window
+        at = (offset - start) * UNIT_BYTES
+        need = count * UNIT_BYTES
+        if not 0 <= at <= len(window) - need:
+            window = self._series.read(
+                offset * UNIT_BYTES, min(max(count, WINDOW_UNITS), self._file_end - offset) * UNIT_BYTES
+            )
+            self._window = (offset, window)
+            at = 0
+            if len(window) > need:
+                _keep_window(self)
+        return window[at : at + need]
 
     def unit(self, offset: int) -> tuple[int, int, int] | None:
         data = self.read_units(offset, 1)
@@ -164,11 +209,12 @@ class ConsumeQueue:
             count += 1
         self.min_offset = min(self.min_offset + count, self.max_offset)
 
-    def cut_from_log_offset(self, log_end: int) -> int:
-        """Drops the units at the end that point at or past `log_end`; how many they were."""
+    def cut_from_log_offset(self, log_end: int, known_end: int = 0) -> int:
+        """Drops the units at the end that point at or past `log_end`; how many they were. Not below `known_end`."""
         keep = self.max_offset
-        while keep > self.min_offset:
-            start = max(self.min_offset, keep - 1024)
+        low = max(self.min_offset, known_end)
+        while keep > low:
+            start = max(low, keep - 1024)
             units = self._read_range(start, keep)
             good = len(units) // UNIT_BYTES
             while good:
@@ -196,6 +242,7 @@ class ConsumeQueue:
 
     def cut(self, offset: int) -> None:
         self._series.truncate_from(offset * UNIT_BYTES)
+        self.drop_window()
         self.max_offset = self.next_offset = self._file_end = offset
         self.min_offset = min(self.min_offset, offset)
 
@@ -204,14 +251,22 @@ class ConsumeQueue:
         low, high = self.min_offset, self.max_offset
         while low < high:
             middle = (low + high) // 2
-            unit = self.unit(middle)
-            if unit is None or unit[0] < log_start:
+            unit = self._whole_unit_from(middle, high)
+            if unit is not None and unit[0] < log_start:
                 low = middle + 1
             else:
                 high = middle
         moved = low != self.min_offset
         self.min_offset = low
         return moved
+
+    def _whole_unit_from(self, offset: int, end: int) -> tuple[int, int, int] | None:
+        """The unit there or, where nothing was ever or is no longer written, the next one: holes know no place."""
+        for at in range(offset, end):
+            unit = self.unit(at)
+            if unit is not None and 0 < unit[1] < 0x7FFFFFFF:
+                return unit
+        return None
 
     def drop_old_files(self) -> int:
         """Deletes files that lie wholly below the minimum, never the last one."""
@@ -229,8 +284,12 @@ class ConsumeQueue:
         self.unsynced = False
         return [self._series.path(base) for base in self._series.bases[-2:]]
 
+    def drop_window(self) -> None:
+        self._window = (0, b"")
+
     def destroy(self) -> None:
         self._series.destroy()
+        self.drop_window()
         self._buffer.clear()
 
     def close(self) -> None:

@@ -8,25 +8,24 @@ a tenth of hashing each, and a query drains what is pending first. What a crash 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import groupby
 
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.key_index import IndexService
-from orbitmq.store.staged import Staged
+from orbitmq.store.staged import Hashes, Keys, Staged
 
 INDEX_SLICE = 2048
 WRITE_BYTES = 1 << 16
 
 
 class Dispatcher:
-    __slots__ = ("_buffered", "_index", "_keys", "_offsets", "_prefixes", "_times", "arrived")
+    __slots__ = ("_buffered", "_index", "_pending", "_pending_keys", "arrived")
 
     def __init__(self, index: IndexService | None, arrived: Callable[[ConsumeQueue], None]) -> None:
         self._index = index
         self._buffered: set[ConsumeQueue] = set()
-        self._prefixes: list[bytes] = []
-        self._keys: list[bytes] = []
-        self._offsets: list[int] = []
-        self._times: list[int] = []
+        self._pending: list[tuple[Keys | Hashes, int]] = []
+        self._pending_keys = 0
         self.arrived = arrived
 
     def dispatch(self, staged: Staged) -> None:
@@ -39,12 +38,11 @@ class Dispatcher:
                 full.append(queue)
             if queue.waiters:
                 self.arrived(queue)
-        if self._index is not None and staged.keys:
-            self._prefixes += staged.prefixes
-            self._keys += staged.keys
-            self._offsets += staged.offsets
-            self._times += [staged.store_ms] * len(staged.keys)
-            if len(self._keys) >= INDEX_SLICE:
+        if self._index is not None:
+            for chunk in staged.index:
+                self._pending.append((chunk, staged.store_ms))
+                self._pending_keys += len(chunk)
+            if self._pending_keys >= INDEX_SLICE:
                 self.drain_index()
         for queue in full:
             queue.write_out()
@@ -64,10 +62,28 @@ class Dispatcher:
 
     @property
     def behind(self) -> bool:
-        return bool(self._buffered or self._keys)
+        return bool(self._buffered or self._pending)
 
     def drain_index(self) -> None:
         """After a failure the keys stay: adding again what is already in does no harm."""
-        if self._keys and self._index is not None:
-            self._index.add_keys(self._prefixes, self._keys, self._offsets, self._times)
-            self._prefixes, self._keys, self._offsets, self._times = [], [], [], []
+        if not self._pending or self._index is None:
+            return
+        for is_hashed, group in groupby(self._pending, lambda item: isinstance(item[0], Hashes)):
+            chunks = list(group)
+            times = [store_ms for chunk, store_ms in chunks for _ in range(len(chunk))]
+            if is_hashed:
+                self._index.add_hashes(
+                    b"".join(chunk.hashes for chunk, _ in chunks if isinstance(chunk, Hashes)),
+                    b"".join(chunk.offsets for chunk, _ in chunks if isinstance(chunk, Hashes)),
+                    times,
+                )
+            else:
+                plain = [chunk for chunk, _ in chunks if isinstance(chunk, Keys)]
+                self._index.add_keys(
+                    [prefix for chunk in plain for prefix in chunk.prefixes],
+                    [key for chunk in plain for key in chunk.keys],
+                    [offset for chunk in plain for offset in chunk.offsets],
+                    times,
+                )
+        self._pending = []
+        self._pending_keys = 0

@@ -27,6 +27,7 @@ Waiter = Callable[[Durable], None]
 class Durability:
     __slots__ = (
         "_busy",
+        "_continuous",
         "_disk",
         "_log",
         "_on_failed",
@@ -46,7 +47,11 @@ class Durability:
         timeout_ms: int,
         on_flushed: Callable[[int], None],
         on_failed: Callable[[BaseException], None],
+        *,
+        continuous: bool = False,
     ) -> None:
+        """`continuous`: what was written during a flush is flushed next, though nobody waits: readers do."""
+        self._continuous = continuous
         self._log = log
         self._disk = disk
         self._runner = runner
@@ -100,7 +105,7 @@ class Durability:
         waiters = self._waiters
         while waiters and waiters[0][0] <= target:
             waiters.popleft()[2](Durable.YES)
-        if waiters:
+        if waiters or self._continuous:
             self.kick()
 
     def expire(self, now_ms: int) -> None:

@@ -13,10 +13,12 @@ of `put_columns`: the same rows give the same bytes, also the same as Java's.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 
 import numpy as np
 import numpy.typing as npt
 
+from orbitmq.accel import put_index
 from orbitmq.store.disk import Disk
 from orbitmq.store.errors import StoreDamaged, WrongFileSize
 
@@ -28,6 +30,8 @@ MAX_SECONDS = 0x7FFFFFFF
 # Blocks are reserved this far ahead of the writer: a full disk then is an error of fallocate, while a write
 # through the map to a block that cannot be had would kill the process.
 RESERVE_BYTES = 1 << 20
+
+_CUT_ENTRIES = 1 << 16
 
 HEADER = struct.Struct(">qqqqii")
 SLOT = struct.Struct(">i")
@@ -198,6 +202,13 @@ class IndexFile:
         rows = len(hashes)
         self._reserve(rows)
         first = self.count
+        if put_index is not None and first > 1:
+            # The first entry of a file is special (as in Java its time counts from the file before): plain twin.
+            self.used_slots += put_index(
+                self._map, self._entries_at, self.slots, first, self.begin_ms, hashes, offsets, store_ms
+            )
+            self._added(rows, offsets, store_ms)
+            return
         slots = hashes % self.slots
         order, opens, numbers = link_chains(slots, first)
         previous = np.empty(rows, dtype=np.int64)
@@ -222,7 +233,10 @@ class IndexFile:
             self.begin_offset = int(offsets[0])
             self.begin_ms = int(store_ms[0])
         self.used_slots += int(np.count_nonzero(heads == 0))
-        self.count = first + rows
+        self._added(rows, offsets, store_ms)
+
+    def _added(self, rows: int, offsets: Ints, store_ms: Ints) -> None:
+        self.count += rows
         self.end_offset = int(offsets[-1])
         self.end_ms = int(store_ms[-1])
         self._write_header()
@@ -237,6 +251,31 @@ class IndexFile:
             since_ms = begin_ms - self.begin_ms if self.begin_ms > 0 else 0
             seconds[0] = min(max(since_ms // 1000, 0), MAX_SECONDS)
         return seconds
+
+    def cut(self, offset: int) -> None:
+        """Forget entries of records at `offset` and behind it, which the log has lost."""
+        offsets = self._entry_view["offset"]
+        first = bisect_left(range(self.count), offset, lo=1, key=lambda number: int(offsets[number]))
+        while self.count > first:
+            # From the end back: the entry in front of what goes becomes its slot's newest again.
+            start = max(first, self.count - _CUT_ENTRIES)
+            block = self._entry_view[start : self.count]
+            slots = block["hash"].astype(np.int64) % self.slots
+            order, opens, _ = link_chains(slots, start)
+            oldest = order[opens]
+            heads = block["previous"][oldest].astype(np.int64)
+            self._slot_view[slots[oldest]] = heads
+            self.used_slots -= int(np.count_nonzero(heads == 0))
+            block[:] = np.zeros(1, dtype=ENTRY_DTYPE)
+            self.count = start
+        if self.count > 1:
+            _, self.end_offset, seconds, _ = ENTRY.unpack_from(
+                self._map, self._entries_at + (self.count - 1) * ENTRY_BYTES
+            )
+            # The entry only knows whole seconds; rather too late than too early, or a query would miss it.
+            self.end_ms = min(self.end_ms, self.begin_ms + seconds * 1000 + 999)
+        self._write_header()
+        self.synced_count = 0
 
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
         return not self.is_empty and begin_ms <= self.end_ms and end_ms >= self.begin_ms

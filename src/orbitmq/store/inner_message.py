@@ -26,6 +26,8 @@ class InnerMessage:
     born_host: bytes = NO_HOST
     reconsume_times: int = 0
     prepared_offset: int = 0
+    delay_ms: int | None = None
+    """Given when the queue unit carries a delivery time instead of the tag's hash: so long after the store time."""
 
     def index_properties(self) -> InnerMessage:
         """Takes tag hash and keys from the rendered properties, for messages that do not come by the fast path."""

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from orbitmq.store.disk import Disk, StrPath
 from orbitmq.store.errors import StoreDamaged
@@ -76,8 +77,9 @@ class IndexService:
     def load(self, abnormal: bool = False, checkpoint_index_ms: int = 0) -> int:
         """Open the files; returns the log offset from which records have to be indexed again (0: all).
 
-        After an abnormal exit a file that goes beyond the checkpoint may be torn; it is deleted, with all
-        behind it, and named in `dropped`. So is, after any exit, a file whose header is impossible.
+        After an abnormal exit a file that goes beyond the checkpoint may be torn. Java deletes it; here it is
+        first looked through, since most crashes leave it whole and rebuilding it takes minutes. What is torn
+        is deleted, with all behind it, and named in `dropped`; so is a file with an impossible header.
         """
         self.dropped = []
         for name in self._disk.listdir(self.directory):
@@ -102,12 +104,9 @@ class IndexService:
             file.check_header()
         except StoreDamaged:
             return False
-        if not abnormal:
-            return True
-        if file.end_ms > checkpoint_index_ms:
-            return False
-        # Entries with the very millisecond of the checkpoint may have come after the flush it tells of.
-        return file.room == 0 or structure_problem(file) is None
+        # A file not yet full may have got entries of the checkpoint's very millisecond after its flush.
+        flushed = file.room == 0 and file.end_ms <= checkpoint_index_ms
+        return not abnormal or flushed or structure_problem(file) is None
 
     def _drop(self, path: str) -> None:
         self._disk.unlink(path)
@@ -158,9 +157,26 @@ class IndexService:
     ) -> None:
         """Row by row: the reference, and the faster way for few rows."""
         for prefix, key, offset, row_ms in zip(prefixes, keys, offsets, store_ms, strict=True):
-            if offset < self._covered():
-                continue
+            last = self._files[-1] if self._files else None
+            if last is not None and offset < last.end_offset:
+                if row_ms <= last.end_ms:
+                    continue
+                # Newer than all that is indexed, at a place already covered: the log lost its end meanwhile.
+                self.cut(offset)
             self._writable().put(plain_hash(prefix, key), offset, row_ms)
+
+    def add_hashes(self, hashes: bytes, offsets: bytes, store_ms: Sequence[int]) -> None:
+        """Keys hashed already: native 32-bit index hashes and 64-bit offsets, in log order and behind all others."""
+        if not hashes:
+            return
+        hash_column = np.frombuffer(hashes, dtype=np.uint32).astype(np.int64)
+        offset_column = np.frombuffer(offsets, dtype=np.int64)
+        ms_column = np.array(store_ms, dtype=np.int64)
+        fresh = offset_column >= self._covered()
+        if not fresh.all():
+            # A full disk stopped an earlier try half-way: those are in.
+            hash_column, offset_column, ms_column = hash_column[fresh], offset_column[fresh], ms_column[fresh]
+        self._add_hashed(hash_column, offset_column, ms_column)
 
     def add_columns(
         self,
@@ -171,13 +187,22 @@ class IndexService:
     ) -> None:
         if not keys:
             return
-        hash_column = self._hasher.columns(prefixes, keys)
         offset_column = np.array(offsets, dtype=np.int64)
-        ms_column = np.array(store_ms, dtype=np.int64)
         reached = np.maximum(np.maximum.accumulate(offset_column), self._covered())
-        fresh = offset_column >= reached
-        if not fresh.all():
-            hash_column, offset_column, ms_column = hash_column[fresh], offset_column[fresh], ms_column[fresh]
+        if np.any(offset_column < reached):
+            # Rows to skip: part of the log is dispatched again. Rare, and hashing them would be in vain.
+            self.add_plain(prefixes, keys, offsets, store_ms)
+            return
+        self._add_hashed(
+            self._hasher.columns(prefixes, keys), offset_column, np.array(store_ms, dtype=np.int64)
+        )
+
+    def _add_hashed(
+        self,
+        hash_column: npt.NDArray[np.int64],
+        offset_column: npt.NDArray[np.int64],
+        ms_column: npt.NDArray[np.int64],
+    ) -> None:
         start = 0
         while start < len(hash_column):
             file = self._writable()
@@ -206,6 +231,18 @@ class IndexService:
         file = IndexFile.create(self._disk, path, self._slots, self._entries, end_offset, end_ms)
         self._files.append(file)
         return file
+
+    def cut(self, log_end: int) -> None:
+        """Forget records at `log_end` and behind it: the log ends there, and other records will follow."""
+        with self._open_files:
+            while self._files and self._files[-1].end_offset >= log_end:
+                file = self._files[-1]
+                if not file.is_empty and file.begin_offset < log_end:
+                    file.cut(log_end)
+                    return
+                self._files.pop()
+                file.close()
+                self._disk.unlink(file.path)
 
     def query(self, topic: str, key: str, begin_ms: int, end_ms: int, max_num: int) -> list[int]:
         """Physical offsets of records that may have this key, newest first, at most max_num.

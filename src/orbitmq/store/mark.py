@@ -1,7 +1,8 @@
 """Our own note beside the checkpoint: up to which log offset queues and index are known to be on the device.
 
 The checkpoint of the original format only knows times, so a start after a crash would read a whole log file; this note
-lets it begin within the last seconds. It is a hint: missing, stale or damaged, the start falls back to the checkpoint.
+lets it begin within the last seconds. It also knows how long each queue was, which nothing else tells once the
+end of a queue's file is lost. It is a hint: missing, stale or damaged, the start falls back to the checkpoint.
 """
 
 from __future__ import annotations
@@ -11,13 +12,23 @@ from dataclasses import dataclass, field
 import msgspec
 
 from orbitmq.store.disk import Disk
+from orbitmq.wire.checksum import crc32
 
 FILE_NAME = "recovery.json"
 
+QueueEnds = dict[str, dict[int, int]]
 
-class _Saved(msgspec.Struct):
+
+class _Note(msgspec.Struct):
     safe_offset: int
     deleted_topics: dict[str, int] = {}
+    queue_ends: QueueEnds = {}
+    checkpoint_ms: int = 0
+
+
+class _File(msgspec.Struct):
+    note: msgspec.Raw
+    crc: int
 
 
 @dataclass(slots=True)
@@ -26,20 +37,33 @@ class RecoveryMark:
     """-1: unknown."""
     deleted_topics: dict[str, int] = field(default_factory=dict)
     """Where the log ended when a topic was deleted: its records before that must not come back."""
+    queue_ends: QueueEnds = field(default_factory=dict)
+    """By topic and queue id, the queue's end when the note was made."""
+    checkpoint_ms: int = 0
+    """The checkpoint's time when the note was made: another one means that another broker was here since."""
 
     @classmethod
     def load(cls, disk: Disk, path: str) -> RecoveryMark:
         if not disk.exists(path):
             return cls()
         try:
-            saved = msgspec.json.decode(disk.read_file(path), type=_Saved)
-        except msgspec.DecodeError:
+            file = msgspec.json.decode(disk.read_file(path), type=_File)
+            note = msgspec.json.decode(file.note, type=_Note)
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return cls()
-        return cls(saved.safe_offset, saved.deleted_topics)
+        if crc32(bytes(file.note)) != file.crc:
+            return cls()
+        return cls(note.safe_offset, note.deleted_topics, note.queue_ends, note.checkpoint_ms)
 
     def save(self, disk: Disk, path: str) -> None:
-        data = msgspec.json.encode(_Saved(self.safe_offset, self.deleted_topics))
-        disk.write_atomic(path, data, backup=False)
+        note = _Note(self.safe_offset, self.deleted_topics, self.queue_ends, self.checkpoint_ms)
+        data = msgspec.json.encode(note)
+        disk.write_atomic(path, msgspec.json.encode(_File(msgspec.Raw(data), crc32(data))), backup=False)
 
     def forget_before(self, log_start: int) -> None:
         self.deleted_topics = {topic: at for topic, at in self.deleted_topics.items() if at > log_start}
+
+    def forget_topic(self, topic: str, log_end: int) -> None:
+        """The topic was deleted when the log ended there."""
+        self.deleted_topics[topic] = log_end
+        self.queue_ends.pop(topic, None)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orbitmq.store.checkpoint import Checkpoint
-from orbitmq.store.cleaner import Cleaner
+from orbitmq.store.cleaner import Cleaned, Cleaner
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.disk import Disk
@@ -22,9 +22,10 @@ from orbitmq.store.flush import InlineRunner, Runner
 from orbitmq.store.inner_message import InnerMessage, PutResult
 from orbitmq.store.key_index import IndexService
 from orbitmq.store.mark import FILE_NAME as MARK_FILE
-from orbitmq.store.mark import RecoveryMark
+from orbitmq.store.mark import QueueEnds, RecoveryMark
 from orbitmq.store.reading import QueueReader, ReadLimits
-from orbitmq.store.recovery import RecoveryReport, recover
+from orbitmq.store.recovery import recover
+from orbitmq.store.recovery_report import RecoveryReport
 from orbitmq.store.retention import RetentionRules
 from orbitmq.store.segment import DescriptorCache, SegmentSeries
 from orbitmq.store.settings import StoreSettings
@@ -72,7 +73,7 @@ class MessageStore:
             )
         self.dispatcher = Dispatcher(self.index, self._arrived)
         self.reader = QueueReader(self.log, settings.in_memory_bytes, limits or ReadLimits())
-        self.cleaner = Cleaner(self, retention or RetentionRules())
+        self.cleaner = Cleaner(self, retention or RetentionRules(), self._runner)
         self.checkpoint = Checkpoint()
         self.mark = RecoveryMark()
         self.on_arrival: Callable[[ConsumeQueue], None] | None = None
@@ -96,31 +97,30 @@ class MessageStore:
             self.disk.makedirs(self.settings.root)
             self._lock = self.disk.lock_file(self._path("lock"))
 
-    def open(self, is_live: Callable[[str], bool] = lambda topic: True) -> RecoveryReport:
+    def open(self, is_known: Callable[[str], bool] = lambda topic: True) -> RecoveryReport:
         """Loads the files, repairs what a crash left, and starts to take writes.
 
-        Queues are only made anew from the log for topics that `is_live` says still exist.
+        `is_known`: whether a topic has settings; what another broker deleted is not made anew from the log.
         """
         self.lock()
         try:
-            report = self._load_and_recover(is_live)
+            report = self._load_and_recover(is_known)
         except BaseException:
             self._release()
             raise
         self._opened = True
         return report
 
-    def _load_and_recover(self, is_live: Callable[[str], bool]) -> RecoveryReport:
+    def _load_and_recover(self, is_known: Callable[[str], bool]) -> RecoveryReport:
         clean = not self.disk.exists(self._path("abort"))
         self.disk.makedirs(self.settings.log_directory)
         self.log.series.load()
         self.checkpoint = Checkpoint.load(self.disk, self._path("checkpoint"))
         self.mark = RecoveryMark.load(self.disk, self._path(MARK_FILE))
         self._load_queues()
-        report = recover(self, clean, is_live)
+        report = recover(self, clean, is_known)
         self.log.start_at(report.log_end)
         self.log.store_ms = report.last_store_ms
-        self.reader.trusted_from = max([report.scanned_from, *(damage.end for damage in report.damage)])
         self.durability = Durability(
             self.log,
             self.disk,
@@ -128,6 +128,7 @@ class MessageStore:
             self.settings.sync_flush_timeout_ms,
             self._flushed,
             self._flush_failed,
+            continuous=self.settings.sync_flush,
         )
         self.disk.write_file(self._path("abort"), b"", sync=True)
         self.disk.fsync_dir(self.settings.root)
@@ -167,7 +168,7 @@ class MessageStore:
         self.dispatcher.write_out()
         self._sync_files(self._unsynced_paths())
         index_ms = self.index.flush() if self.index is not None else self.checkpoint.index_ms
-        self._save_checkpoint(self.log.position, self.log.store_ms, index_ms)
+        self._save_checkpoint(self.log.position, self.log.store_ms, index_ms, self._queue_ends())
 
     def _release(self) -> None:
         if self.index is not None:
@@ -213,7 +214,7 @@ class MessageStore:
 
     def delete_topic(self, topic: str) -> None:
         """Forgets the queues of a topic and deletes their files; the log keeps the records until it is cleaned."""
-        self.mark.deleted_topics[topic] = self.log.position
+        self.mark.forget_topic(topic, self.log.position)
         for queue_id, queue in self._by_topic.pop(topic, {}).items():
             self.dispatcher.forget(queue)
             queue.close()
@@ -255,6 +256,7 @@ class MessageStore:
             message.tags_code,
             message.unique_key,
             message.keys,
+            message.delay_ms,
         )
 
     def commit_staged(self) -> int:
@@ -345,6 +347,7 @@ class MessageStore:
         except OSError as error:
             self._write_failed(error)
         self.durability.expire(now)
+        self.cleaner.step()
         if now - self._last_flush_ms >= self.settings.flush_interval_ms:
             self._last_flush_ms = now
             self.durability.kick()
@@ -380,6 +383,7 @@ class MessageStore:
         if position == self.mark.safe_offset:
             return
         paths = self._unsynced_paths()
+        ends = self._queue_ends()
         index_ms = self.checkpoint.index_ms
 
         def job() -> None:
@@ -390,7 +394,7 @@ class MessageStore:
 
         def done(error: BaseException | None) -> None:
             if error is None and self._opened:
-                self._save_checkpoint(position, store_ms, index_ms)
+                self._save_checkpoint(position, store_ms, index_ms, ends)
 
         self._runner.submit(job, done)
 
@@ -409,12 +413,28 @@ class MessageStore:
                 finally:
                     self.disk.close(fd)
 
-    def _save_checkpoint(self, position: int, store_ms: int, index_ms: int) -> None:
+    def _save_checkpoint(self, position: int, store_ms: int, index_ms: int, queue_ends: QueueEnds) -> None:
         self.checkpoint = Checkpoint(store_ms, store_ms, max(index_ms, self.checkpoint.index_ms))
         self.checkpoint.save(self.disk, self._path("checkpoint"))
         self.mark.safe_offset = position
+        self.mark.checkpoint_ms = store_ms
+        self.mark.queue_ends = queue_ends
         self.mark.forget_before(self.log.start)
         self.mark.save(self.disk, self._path(MARK_FILE))
+
+    def _queue_ends(self) -> QueueEnds:
+        return {
+            topic: {queue_id: queue.max_offset for queue_id, queue in queues.items() if queue.max_offset}
+            for topic, queues in self._by_topic.items()
+        }
+
+    @property
+    def known_ends(self) -> QueueEnds:
+        """How long queues were when this broker last noted it; nothing when another one was here since."""
+        return self.mark.queue_ends if self.mark.checkpoint_ms == self.checkpoint.physic_ms else {}
+
+    def known_end(self, queue: ConsumeQueue) -> int:
+        return self.known_ends.get(queue.topic, {}).get(queue.queue_id, 0)
 
     # --- finding ----------------------------------------------------------------------------------------------
 
@@ -482,13 +502,13 @@ class MessageStore:
         return self.store_time_at(self.log.start) if self.log.position > self.log.start else -1
 
     def disk_ratio(self) -> float:
-        return self.disk.disk_usage(self.settings.root)
+        return max(map(self.disk.disk_usage, {self.settings.root, self.settings.log_directory}))
 
     # --- cleaning and status ----------------------------------------------------------------------------------
 
-    def clean_expired(self, manual: bool) -> int:
-        """Lets old log files go if it is time or asked for; how many went."""
-        return self.cleaner.run(manual).log_files
+    def clean_expired(self, manual: bool) -> Cleaned:
+        """Lets old log files go if it is time or asked for; what went."""
+        return self.cleaner.run(manual)
 
     def clean_unused_topics(self, live: set[str]) -> list[str]:
         """Queues of topics that no longer exist."""

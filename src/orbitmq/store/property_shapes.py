@@ -43,6 +43,8 @@ class PropertyShapes:
         unique = keys = tags = b""
         for pair in text.split(b"\x02"):
             name, _, value = pair.partition(b"\x01")
+            if not value:
+                continue
             if name == b"UNIQ_KEY":
                 unique = value
             elif name == b"KEYS":

@@ -10,9 +10,17 @@ import logging
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
+from orbitmq.accel import gather
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
-from orbitmq.wire.message import RecordKind, check_record
+from orbitmq.wire.message import (
+    HEADS,
+    MAGIC_AT,
+    MESSAGE_MAGIC_V2,
+    SYS_FLAG_AT,
+    RecordKind,
+    check_record,
+)
 
 log = logging.getLogger("orbitmq.store")
 
@@ -29,6 +37,7 @@ MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
 SCAN_UNITS = 800
 """Units looked at by one filtered pull, so that a rare tag does not hold the loop."""
 
+_MAGIC_V2 = MESSAGE_MAGIC_V2.to_bytes(4, "big")
 _iter_units = UNIT.iter_unpack
 
 
@@ -52,14 +61,12 @@ class ReadLimits(NamedTuple):
 
 
 class QueueReader:
-    __slots__ = ("_in_memory_bytes", "_log", "limits", "trusted_from")
+    __slots__ = ("_in_memory_bytes", "_log", "limits")
 
     def __init__(self, commit_log: CommitLog, in_memory_bytes: int, limits: ReadLimits) -> None:
         self._log = commit_log
         self._in_memory_bytes = in_memory_bytes
         self.limits = limits
-        # Records from here on were written or checked by this process; older ones are checked when they are read.
-        self.trusted_from = 0
 
     def read(
         self,
@@ -84,7 +91,7 @@ class QueueReader:
             max_bytes, max_count = limits.disk_bytes, min(max_count, limits.disk_count)
         else:
             max_bytes, max_count = limits.memory_bytes, min(max_count, limits.memory_count)
-        if tag_codes is None and accept is None and first >= self.trusted_from:
+        if tag_codes is None and accept is None and offset >= queue.checked_from:
             chunks, count, size = self._plain_run(units, max_count, max_bytes)
             if count:
                 return ReadResult(FOUND, offset + count, low, high, chunks, count, size)
@@ -92,6 +99,8 @@ class QueueReader:
 
     def _plain_run(self, units: bytes, max_count: int, max_bytes: int) -> tuple[list[bytes], int, int]:
         """Everything from the first unit on: neighbours in the log become one slice."""
+        if gather is not None:
+            return self._gathered(gather, units, max_count, max_bytes)
         chunks: list[bytes] = []
         count = total = 0
         run_start = run_end = -1
@@ -110,6 +119,19 @@ class QueueReader:
         if sum(map(len, chunks)) != total:
             return [], 0, 0
         return chunks, count, total
+
+    def _gathered(
+        self, gather_records: Callable[..., tuple[bytes, int]], units: bytes, max_count: int, max_bytes: int
+    ) -> tuple[list[bytes], int, int]:
+        """The same by the accelerator, within one log file: a pull at a file border gets the rest next time."""
+        commit_log = self._log
+        position = UNIT.unpack_from(units, 0)[0]
+        base = commit_log.series.base_of(position)
+        if base is None:
+            return [], 0, 0
+        segment = commit_log.series.map(base)
+        records, count = gather_records(units, segment, base, commit_log.position, max_count, max_bytes)
+        return [records], count, len(records)
 
     def _picked(
         self,
@@ -137,7 +159,7 @@ class QueueReader:
                 if position >= self._log.start:
                     self._report(queue, offset + scanned - 1, position, "no record lies there")
                 continue
-            if position < self.trusted_from:
+            if offset + scanned <= queue.checked_from:
                 problem = _mismatch(record, queue, offset + scanned - 1, position)
                 if problem:
                     self._report(queue, offset + scanned - 1, position, problem)
@@ -183,12 +205,19 @@ def _mismatch(record: bytes, queue: ConsumeQueue, queue_offset: int, position: i
         return f"a record of {check.size} bytes lies there instead of {len(record)}"
     if int.from_bytes(record[28:36], "big") != position:
         return "the record names another place as its own"
-    if (
-        int.from_bytes(record[12:16], "big") != queue.queue_id
-        or int.from_bytes(record[20:28], "big") != queue_offset
-    ):
+    place = int.from_bytes(record[12:16], "big"), int.from_bytes(record[20:28], "big")
+    if place != (queue.queue_id, queue_offset) or not _is_of_topic(record, queue):
         return "a record of another queue or offset lies there"
     return ""
+
+
+def _is_of_topic(record: bytes, queue: ConsumeQueue) -> bool:
+    """For a record that is known to be whole."""
+    body_at = HEADS[(record[SYS_FLAG_AT + 3] & 0x30) >> 4].size
+    topic_at = body_at + int.from_bytes(record[body_at - 4 : body_at], "big")
+    if record[MAGIC_AT : MAGIC_AT + 4] == _MAGIC_V2:
+        topic_at += 1  # its length takes two bytes there
+    return record.startswith(queue.topic_part, topic_at)
 
 
 def units_of(data: bytes) -> int:

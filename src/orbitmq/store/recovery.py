@@ -1,101 +1,116 @@
 """Opening a store: find the end of the log, and make queues and index agree with it.
 
 The log is the truth. From a safe place on, every record is checked and its unit compared with the queue's file, which
-is corrected where it differs. A torn tail is cut off and zeroed. A bad stretch with sound records behind it is damage, not a
-tail: it is reported and stepped over, and what lies behind stays.
+is corrected where it differs. A torn tail is cut off and zeroed. A bad stretch with sound records behind it,
+or one that was on the device before, is damage, not a tail: it is reported and stepped over, and what lies behind stays.
+A queue that turns out to be shorter than it was is made anew from the whole log.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orbitmq.store.consume_queue import UNIT
-from orbitmq.store.log_scan import ScannedRecord, SegmentScan, Stop, read_record, resync, scan_segment
-from orbitmq.wire.topics import SCHEDULE_TOPIC
+from orbitmq.store.consume_queue import ConsumeQueue
+from orbitmq.store.log_scan import SegmentScan, Stop, read_record, resync
+from orbitmq.store.recovery_report import RecoveryReport
+from orbitmq.store.rescan import NeedsWholeLog, Rescan
 
 if TYPE_CHECKING:
     from orbitmq.store.message_store import MessageStore
 
-log = logging.getLogger("orbitmq.store")
-
 RECHECK_BYTES = 16 << 20
-"""Even after an orderly stop so much of the end is read again: that is where damage is most likely and cheapest to mend."""
-_INDEX_SLICE = 4096
+"""Even after an orderly stop so much of the end is read again: damage is most likely there, and cheap to mend."""
+_DAY_MS = 86_400_000
 
 
-@dataclass(slots=True)
-class Damage:
-    start: int
-    end: int
-    reason: str
-
-
-@dataclass(slots=True)
-class RecoveryReport:
-    clean: bool
-    scanned_from: int = 0
-    log_end: int = 0
-    last_store_ms: int = 0
-    records: int = 0
-    corrected_units: int = 0
-    cut_units: int = 0
-    cut_bytes: int = 0
-    damage: list[Damage] = field(default_factory=list)
-    dropped_index_files: list[str] = field(default_factory=list)
-
-    def write_to_log(self) -> None:
-        if not self.clean:
-            log.warning(
-                "the broker was not stopped in good order: %d records from log offset %d on were checked again, the log "
-                "ends at %d",
-                self.records,
-                self.scanned_from,
-                self.log_end,
-            )
-        for damage in self.damage:
-            log.error(
-                "the commit log is damaged from offset %d to %d (%s): messages in there are lost, those behind it are "
-                "kept; run `orbitmq store verify` for what they were, and restore them from a slave or a copy",
-                damage.start,
-                damage.end,
-                damage.reason,
-            )
-        if self.cut_bytes:
-            log.warning("%d bytes of an unfinished write at the end of the log were cut off", self.cut_bytes)
-        if self.corrected_units or self.cut_units:
-            log.log(
-                logging.WARNING if self.clean else logging.INFO,
-                "consume queues: %d units written anew from the log, %d that pointed past its end removed",
-                self.corrected_units,
-                self.cut_units,
-            )
-
-
-def recover(store: MessageStore, clean: bool, is_live: Callable[[str], bool]) -> RecoveryReport:
-    report = RecoveryReport(clean, last_store_ms=store.checkpoint.physic_ms)
-    covered = 0
+def recover(store: MessageStore, clean: bool, is_known: Callable[[str], bool]) -> RecoveryReport:
+    """`is_known`: whether a topic has settings. Queues of one that has none are not made anew, except after a crash."""
+    covered, dropped = 0, []
     if store.index is not None:
         covered = store.index.load(not clean, store.checkpoint.index_ms)
-        report.dropped_index_files = list(store.index.dropped)
+        dropped = list(store.index.dropped)
     series = store.log.series
     if not series.bases:
         for queue in list(store.all_queues()):
             store.delete_topic(queue.topic)
-        return report
-    start = _start(store, clean)
-    if not clean or report.dropped_index_files:
-        start = min(start, max(covered, series.start))
+        return RecoveryReport(clean, dropped_index_files=dropped)
+    start = tail_from = _start(store, clean)
+    if not clean or dropped:
+        start = min(start, _record_or_file_start(store, max(covered, series.start)))
+    why = _shorter_queue(store)
+    if not why:
+        try:
+            return _walk(store, RecoveryReport(clean), start, tail_from, is_known, dropped)
+        except NeedsWholeLog as hole:
+            why = str(hole)
+    return _walk(store, RecoveryReport(clean, why_whole=why), series.start, tail_from, is_known, dropped)
+
+
+def _walk(
+    store: MessageStore,
+    report: RecoveryReport,
+    start: int,
+    tail_from: int,
+    is_known: Callable[[str], bool],
+    dropped: list[str],
+) -> RecoveryReport:
     report.scanned_from = start
-    _Rescan(store, report, is_live).run(start)
+    report.dropped_index_files = dropped
+    if store.checkpoint.physic_ms < store.clock() + _DAY_MS:  # a later one is damage
+        report.last_store_ms = store.checkpoint.physic_ms
+    whole = start <= store.log.series.start
+    rescan = Rescan(store, report, whole, tail_from, is_known)
+    rescan.run(start)
     for queue in store.all_queues():
-        report.cut_units += queue.cut_from_log_offset(report.log_end)
-        if series.start:
-            queue.raise_minimum(series.start)
+        _trim(store, report, rescan, queue, whole)
+        if store.log.series.start:
+            queue.raise_minimum(store.log.series.start)
+    if store.index is not None:
+        store.index.cut(report.log_end)
     report.write_to_log()
     return report
+
+
+def _trim(store: MessageStore, report: RecoveryReport, rescan: Rescan, queue: ConsumeQueue, whole: bool) -> None:
+    """Units at the end of a queue must stand for messages: garbage there would shift all that come."""
+    known = max(rescan.confirmed_end(queue), store.known_end(queue))
+    cut = queue.cut_from_log_offset(report.log_end, known)
+    end = queue.max_offset
+    while end > known and not _stands_for_its_record(store, report, queue, end - 1):
+        if not known and not whole:
+            raise NeedsWholeLog(f"the last unit of {queue.topic} queue {queue.queue_id} is not that of its message")
+        end -= 1
+    if end < queue.max_offset:
+        cut += queue.max_offset - end
+        queue.cut(end)
+    queue.checked_from = min(queue.checked_from, queue.max_offset)
+    report.cut_units += cut
+
+
+def _stands_for_its_record(store: MessageStore, report: RecoveryReport, queue: ConsumeQueue, at: int) -> bool:
+    unit = queue.unit(at)
+    if unit is None or unit[1] <= 0:
+        return False
+    series = store.log.series
+    if unit[0] < series.start or any(damage.start <= unit[0] < damage.end for damage in report.damage):
+        return True  # its record is gone, its place is not free
+    base = series.base_of(unit[0])
+    record = read_record(series.map(base), base, unit[0] - base, check_crc=False) if base is not None else None
+    if record is None:
+        return False
+    return (record.topic, record.queue_id, record.queue_offset) == (queue.topic, queue.queue_id, at)
+
+
+def _shorter_queue(store: MessageStore) -> str:
+    """Names a queue whose file ends before the place that the broker noted for it, if there is one."""
+    for topic, ends in store.known_ends.items():
+        for queue_id, end in ends.items():
+            queue = store.find_queue(topic, queue_id)
+            reached = queue.max_offset if queue is not None else 0
+            if reached < end:
+                return f"{topic} queue {queue_id} ends at {reached} and had {end} messages"
+    return ""
 
 
 def _start(store: MessageStore, clean: bool) -> int:
@@ -112,6 +127,8 @@ def _start(store: MessageStore, clean: bool) -> int:
     if clean:
         return series.bases[max(0, len(series.bases) - 3)]
     limit_ms = store.checkpoint.safe_ms()
+    if limit_ms > store.clock() + _DAY_MS:
+        return series.start
     for base in reversed(series.bases):
         first = read_record(series.map(base), base, 0)
         if first is not None and 0 < first.store_ms <= limit_ms:
@@ -132,106 +149,10 @@ def _record_at_or_after(store: MessageStore, offset: int) -> int | None:
     return None if found is None else base + found
 
 
-class _Rescan:
-    """One walk over the end of the log."""
-
-    def __init__(self, store: MessageStore, report: RecoveryReport, is_live: Callable[[str], bool]) -> None:
-        self._store = store
-        self._report = report
-        self._is_live = is_live
-        self._rows: list[tuple[bytes, bytes, int, int]] = []
-        self._next: dict[tuple[str, int], int] = {}
-        self._live: dict[str, bool] = {}
-
-    def run(self, start: int) -> None:
-        series = self._store.log.series
-        report = self._report
-        position = start
-        while position < series.end:
-            base = position - position % series.segment_bytes
-            scan = scan_segment(series.map(base), base, position - base)
-            for record in scan:
-                self._take(record)
-            position = base + scan.pos
-            if scan.stop in (Stop.BLANK, Stop.END):
-                position = base + series.segment_bytes
-                continue
-            behind = self._sound_record_behind(base, scan.pos)
-            if behind is None:
-                break
-            reason = scan.problem or "it reads as zeros"
-            report.damage.append(Damage(position, behind, reason))
-            position = behind
-        self._flush_rows()
-        self._cut(position)
-
-    def _sound_record_behind(self, base: int, pos: int) -> int | None:
-        """The next record that belongs to this log; not one left over from before an earlier cut."""
-        series = self._store.log.series
-        found = resync(series.map(base), base, pos, series.data_end(base))
-        candidates = [base + found] if found is not None else []
-        candidates += [later for later in series.bases if later > base]
-        for offset in candidates:
-            home = offset - offset % series.segment_bytes
-            record = read_record(series.map(home), home, offset - home)
-            if record is None:
-                if (
-                    offset == candidates[0] and found is not None
-                ):  # a blank marker: the file ends in good order
-                    return offset
-                continue
-            known = self._next.get((record.topic, record.queue_id), 0)
-            if record.store_ms >= self._report.last_store_ms and record.queue_offset >= known:
-                return offset
-            return None
-        return None
-
-    def _take(self, record: ScannedRecord) -> None:
-        report = self._report
-        report.records += 1
-        report.last_store_ms = max(report.last_store_ms, record.store_ms)
-        if record.is_queued and self._belongs(record):
-            queue = self._store.queue(record.topic, record.queue_id)
-            tags_code = record.tags_code if record.topic != SCHEDULE_TOPIC else self._delivery_ms(record)
-            unit = UNIT.pack(record.offset, record.size, tags_code)
-            if record.queue_offset >= queue.min_offset or not queue.max_offset:
-                report.corrected_units += queue.put_at(record.queue_offset, unit)
-            self._next[record.topic, record.queue_id] = record.queue_offset + 1
-        if self._store.index is not None:
-            self._rows += record.index_rows
-            if len(self._rows) >= _INDEX_SLICE:
-                self._flush_rows()
-
-    def _belongs(self, record: ScannedRecord) -> bool:
-        """Deleted topics stay deleted, also the old messages of one that was made again since."""
-        live = self._live.get(record.topic)
-        if live is None:
-            live = self._live[record.topic] = self._is_live(record.topic)
-        return live and record.offset >= self._store.mark.deleted_topics.get(record.topic, 0)
-
-    def _delivery_ms(self, record: ScannedRecord) -> int:
-        """Queues of the schedule topic carry the delivery time where others carry the tag's hash."""
-        level_text = record.delay_level
-        if level_text is None:
-            return record.tags_code
-        levels = self._store.settings.delay_levels_ms
-        level = int(level_text) if level_text.isdigit() else 0
-        return record.store_ms + (levels[level - 1] if 1 <= level <= len(levels) else 1000)
-
-    def _flush_rows(self) -> None:
-        if self._store.index is not None and self._rows:
-            self._store.index.add_rows(self._rows)
-            self._rows = []
-
-    def _cut(self, end: int) -> None:
-        """Nothing may lie behind the end: the recovery of the next crash would take it for messages."""
-        series = self._store.log.series
-        self._report.log_end = end
-        base = series.base_of(end)
-        if base is None:
-            return
-        leftover = base + series.filled_bytes(base) - end
-        later = [b for b in series.bases if b > base and series.filled_bytes(b)]
-        if leftover > 0 or later:
-            self._report.cut_bytes = max(0, leftover) + sum(series.filled_bytes(b) for b in later)
-            series.truncate_from(end)
+def _record_or_file_start(store: MessageStore, offset: int) -> int:
+    """The index's own idea of how far it came is worth following only to where a record begins."""
+    series = store.log.series
+    base = series.base_of(offset)
+    if base is None:
+        return series.start if offset < series.start else series.end
+    return offset if read_record(series.map(base), base, offset - base) is not None else base

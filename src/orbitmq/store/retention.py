@@ -1,7 +1,7 @@
-"""Which log files may go, and letting them go. The policy is a pure function; the store carries it out.
+"""Which log files may go: a pure function of the files, the fill of the disk and the time.
 
-By age at the hours set for it; at any hour when the disk is fuller than wished or somebody asked; regardless of age when
-it is dangerously full. The file being written always stays.
+By age at the hours set for it; at any hour when the disk is fuller than wished or somebody asked;
+regardless of age when it is dangerously full. The file being written always stays.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ class RetentionRules:
     refuse_used: float = 0.90
     may_force: bool = True
     files_per_round: int = 10
+    files_by_hand: int = 200
 
 
 class LogFile(NamedTuple):
     base: int
+    end: int
     modified_ms: int
 
 
@@ -46,16 +48,26 @@ def why_clean(rules: RetentionRules, used: float, hour: int, manual: bool) -> Wh
     return Why.HOUR if hour in rules.hours else Why.NOT_DUE
 
 
-def victims(rules: RetentionRules, files: Sequence[LogFile], why: Why, now_ms: int) -> list[int]:
-    """Oldest first, never the last one; the first that is too young ends the round, unless age does not matter."""
+def victims(
+    rules: RetentionRules, files: Sequence[LogFile], why: Why, now_ms: int, *, manual: bool = False
+) -> list[LogFile]:
+    """Oldest first, never the last; one that is too young ends the round, unless age does not matter."""
     if why is Why.NOT_DUE:
         return []
-    chosen: list[int] = []
-    for file in files[:-1][: rules.files_per_round]:
-        if why is not Why.FORCED and file.modified_ms + rules.keep_ms > now_ms:
+    chosen: list[LogFile] = []
+    for file in files[:-1][: rules.files_by_hand if manual else rules.files_per_round]:
+        expired = file.modified_ms + rules.keep_ms <= now_ms
+        # By hand everything that expired goes at once; without need nothing younger does.
+        if not expired and (why is not Why.FORCED or len(chosen) >= rules.files_per_round):
             break
-        chosen.append(file.base)
+        chosen.append(file)
     return chosen
+
+
+def up_to(files: Sequence[LogFile], needed_from: int) -> list[LogFile]:
+    """Those that lie wholly before a log offset from which on the log is still needed."""
+    kept = next((i for i, file in enumerate(files) if file.end > needed_from), len(files))
+    return list(files[:kept])
 
 
 def refuses_writes(rules: RetentionRules, used: float) -> bool:

@@ -173,12 +173,17 @@ class SegmentSeries:
         return self._disk.mtime_ms(self.path(base))
 
     def remove(self, base: int) -> None:
+        self._disk.unlink(self.release(base))
+
+    def release(self, base: int) -> str:
+        """Forgets a file; the caller deletes it by the name returned."""
         mapped = self._maps.pop(base, None)
         if mapped is not None:
             mapped.close()
-        self._cache.forget(self.path(base))
-        self._disk.unlink(self.path(base))
+        path = self.path(base)
+        self._cache.forget(path)
         self.bases.remove(base)
+        return path
 
     def truncate_from(self, offset: int) -> None:
         """Everything from `offset` on reads as zero afterwards; files that start past it are deleted.

@@ -164,6 +164,14 @@ class RequestCode(IntEnum):
     BATCH_ACK_MESSAGE = 200151
 
 
+class OrbitCode(IntEnum):
+    """Requests that only OrbitMQ knows. Their numbers lie far above those of the compatible protocol."""
+
+    LIST_SCHEDULED = 900001
+    """Messages that wait for their delivery time, a page at a time: see `broker/timing/listing.py`."""
+    LIST_HALF_MESSAGES = 900101
+
+
 class ResponseCode(IntEnum):
     """How a request ended. 209 to 211 carry their 4.9 names; 5.x reuses the numbers (see the aliases)."""
 
@@ -272,10 +280,10 @@ class TopicFlag:
 
 def request_name(code: int) -> str:
     """The name of a request code for messages to people: `PULL_MESSAGE`, or `request 4711` if unknown."""
-    try:
-        return RequestCode(code).name
-    except ValueError:
-        return f"request {code}"
+    for kind in (RequestCode, OrbitCode):
+        if code in kind._value2member_map_:
+            return kind(code).name
+    return f"request {code}"
 
 
 def response_name(code: int) -> str:

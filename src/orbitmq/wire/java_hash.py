@@ -30,7 +30,8 @@ def _powers_down(count: int) -> tuple[int, ...]:
     return tuple(pow(31, power, MASK + 1) for power in range(count - 1, -1, -1))
 
 
-_POWERS = tuple(_powers_down(count) for count in range(_CHUNK_UNITS + 1))
+_ALL_POWERS = _powers_down(_CHUNK_UNITS)
+_POWERS = tuple(_ALL_POWERS[_CHUNK_UNITS - count :] for count in range(_CHUNK_UNITS + 1))
 _CHUNK_FACTOR = pow(31, _CHUNK_UNITS, MASK + 1)
 
 

@@ -78,7 +78,9 @@ def test_a_slave_gets_the_texts_of_the_offset_files(world: World) -> None:
     assert world.ok(R.GET_ALL_DELAY_OFFSET).body == b'{"offsetTable":{3:7}}'
 
 
-def test_cleaning_by_hand_skips_the_hour_only_for_the_log(world: World) -> None:
-    world.ok(R.CLEAN_EXPIRED_CONSUMEQUEUE)
-    world.ok(R.DELETE_EXPIRED_COMMITLOG)
-    assert world.store.cleaned == [False, True]
+def test_cleaning_by_hand_says_what_went(world: World) -> None:
+    assert world.ok(R.CLEAN_EXPIRED_CONSUMEQUEUE).ext == {"queueFiles": "0"}
+    assert world.store.cleaned == []
+    told = world.ok(R.DELETE_EXPIRED_COMMITLOG).ext
+    assert (told["logFiles"], told["queueFiles"], told["indexFiles"]) == ("3", "2", "1")
+    assert world.store.cleaned == [True]

@@ -19,9 +19,11 @@ from orbitmq.broker.topics import TopicTable
 from orbitmq.config import BrokerConfig
 from orbitmq.net.connection import Connection
 from orbitmq.net.errors import RequestError
+from orbitmq.store.cleaner import Cleaned
 from orbitmq.store.disk import Disk
 from orbitmq.store.inner_message import InnerMessage, PutResult
 from orbitmq.store.message_store import MessageStore
+from orbitmq.store.retention import Why
 from orbitmq.store.settings import StoreSettings
 from orbitmq.wire import fastjson
 from orbitmq.wire.command import Command, request
@@ -54,9 +56,9 @@ class CleaningStore(MessageStore):
         super().__init__(*args)
         self.cleaned: list[bool] = []
 
-    def clean_expired(self, manual: bool) -> int:
+    def clean_expired(self, manual: bool) -> Cleaned:
         self.cleaned.append(manual)
-        return 0
+        return Cleaned(Why.MANUAL, 3, 2, 1)
 
 
 class World:

@@ -20,6 +20,11 @@ from tests.support.fake_servers import FakeCluster, fake_cluster, reply
 TOPICS = ("TopicA", "%RETRY%billing")
 
 
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "ROUTE_WAIT_S", 0.1)
+
+
 def run(work: Callable[[Cluster, FakeCluster], Awaitable[None]], *brokers: dict[int, Any]) -> None:
     async def scenario() -> None:
         async with (
@@ -177,11 +182,7 @@ def test_a_change_of_permission_keeps_the_other_settings() -> None:
     )
 
 
-def test_a_change_that_the_route_never_shows_is_waited_for_a_short_time_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(topics, "ROUTE_WAIT_S", 0.1)
-
+def test_a_change_that_the_route_never_shows_is_waited_for_a_short_time_only() -> None:
     async def work(cluster: Cluster, fake: FakeCluster) -> None:
         assert await admin.create_topic(cluster, "NeverSeen") == fake.addrs
         asked = [sent.ext["topic"] for sent in fake.namesrv.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC)]

@@ -81,14 +81,22 @@ def all_delay_offsets(broker: Broker, conn: Connection, cmd: Command) -> Command
 
 
 def clean_consume_queues(broker: Broker, conn: Connection, cmd: Command) -> Command:
-    broker.store.clean_expired(manual=False)
-    return cmd.reply()
+    """Queue files go that only point at deleted log files. Offsets stay: a queue never begins again at 0."""
+    return cmd.reply(ext={"queueFiles": str(broker.store.cleaner.clean_queues())})
 
 
 def delete_expired_log(broker: Broker, conn: Connection, cmd: Command) -> Command:
     """Expired files go now instead of in the cleaning hour; younger ones stay."""
-    broker.store.clean_expired(manual=True)
-    return cmd.reply()
+    cleaned = broker.store.clean_expired(manual=True)
+    return cmd.reply(
+        ext={
+            "logFiles": str(cleaned.log_files),
+            "queueFiles": str(cleaned.queue_files),
+            "indexFiles": str(cleaned.index_files),
+            "minOffset": str(broker.store.min_phys_offset),
+            "diskRatio": str(broker.store.disk_ratio()),
+        }
+    )
 
 
 HANDLERS: Final[dict[int, Handler]] = {

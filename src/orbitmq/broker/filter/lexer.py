@@ -24,23 +24,32 @@ class Token(NamedTuple):
     position: int
 
     def shown(self) -> str:
-        return self.kind.value if self.kind is Kind.END else repr(self.text) if self.kind is Kind.TEXT else f"`{self.text}`"
+        return (
+            self.kind.value
+            if self.kind is Kind.END
+            else repr(self.text)
+            if self.kind is Kind.TEXT
+            else f"`{self.text}`"
+        )
 
 
-# LIKE, ESCAPE, CONTAINS … are not here: they are names unless they stand where an operator is expected, because
-# expressions written for a 4.9 broker may use them for properties.
+# LIKE, ESCAPE, CONTAINS … are not here: they are names unless they stand where an operator is expected,
+# because expressions written for a 4.9 broker may use them for properties.
 WORDS = frozenset({"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"})
 
 _BLANKS = " \t\n\r\f"
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
-# Whatever looks like a number up to the next separator, so that 007 or 12x is one wrong number and not two tokens.
+# Whatever looks like a number up to the next separator, so that 007 or 12x is one wrong number and not two
+# tokens.
 _NUMBER = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[A-Za-z0-9_$.]*")
 _SIGNS = ("<>", ">=", "<=", "=", ">", "<", "(", ")", ",", "+", "-")
 
 
 def tokens(text: str) -> list[Token]:
     if len(text) > MAX_CHARS:
-        raise FilterSyntaxError(text, MAX_CHARS, f"the expression has {len(text)} characters, {MAX_CHARS} are allowed")
+        raise FilterSyntaxError(
+            text, MAX_CHARS, f"the expression has {len(text)} characters, {MAX_CHARS} are allowed"
+        )
     found: list[Token] = []
     position = 0
     while True:

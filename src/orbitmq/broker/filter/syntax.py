@@ -7,8 +7,10 @@ from enum import Enum
 
 MAX_CHARS = 16 * 1024
 """Longest expression; clients repeat it with every heartbeat."""
-MAX_DEPTH = 100
-"""Deepest nesting of parentheses and operators. Compiled conditions call each other this deep."""
+MAX_DEPTH = 50
+"""Parentheses open at once, or signs in a row. The parser calls itself about ten times for each."""
+MAX_HEIGHT = 200
+"""Operators nested in each other: so deep do compiled conditions call each other."""
 SHOWN_CHARS = 40
 
 
@@ -19,7 +21,9 @@ class FilterSyntaxError(ValueError):
         start = max(0, position - SHOWN_CHARS // 2)
         excerpt = " ".join(text[start : start + SHOWN_CHARS].split())
         dots = "…" if start else "", "…" if start + SHOWN_CHARS < len(text) else ""
-        super().__init__(f"SQL92 error at character {position + 1}: {problem}; in: {dots[0]}{excerpt}{dots[1]}")
+        super().__init__(
+            f"SQL92 error at character {position + 1}: {problem}; in: {dots[0]}{excerpt}{dots[1]}"
+        )
         self.position = position
         self.problem = problem
 
@@ -57,7 +61,9 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """A property where a condition is expected: unknown without it, false with it, since its value is only text."""
+    """A property where a condition is expected: unknown without it, false with it, since its value is only
+    text.
+    """
 
     operand: Property
 
@@ -136,3 +142,27 @@ class Like:
 Condition = Constant | Truth | Not | Logic | Equal | Order | Between | IsNull | OneOf | HasPart | Like
 Value = Property | Text | Number | Condition
 CONDITIONS = (Constant, Truth, Not, Logic, Equal, Order, Between, IsNull, OneOf, HasPart, Like)
+
+
+def children(node: Value) -> tuple[Value, ...]:
+    match node:
+        case Not(operand) | IsNull(operand):
+            return (operand,)
+        case Logic(_, parts):
+            return parts
+        case Equal(left, right) | Order(_, left, right):
+            return left, right
+        case Between(operand, low, high):
+            return operand, low, high
+    return ()
+
+
+def height(node: Value) -> int:
+    """How deep a tree is. With a list of what is left to see: the tree may be deeper than the stack."""
+    deepest = 0
+    left = [(node, 1)]
+    while left:
+        current, depth = left.pop()
+        deepest = max(deepest, depth)
+        left += [(child, depth + 1) for child in children(current)]
+    return deepest

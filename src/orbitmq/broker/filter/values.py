@@ -1,7 +1,7 @@
 """Property texts read as Java reads them, and numbers compared as Java compares them.
 
-A filter must give the same answer as the broker a group came from, so Python's own readers, which know other forms
-(`1_000`, `inf`), are only used on texts whose form was checked.
+A filter must give the same answer as the broker a group came from, so Python's own readers, which know
+other forms (`1_000`, `inf`), are only used on texts whose form was checked.
 """
 
 from __future__ import annotations

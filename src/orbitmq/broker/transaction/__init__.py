@@ -1,8 +1,8 @@
 """Transactional messages: kept aside until their producer says commit, asked for when it says nothing.
 
 In:  sends marked as prepared, END_TRANSACTION of producers, the clock.
-Out: half messages (RMQ_SYS_TRANS_HALF_TOPIC), real messages, op messages that say which half messages have ended
-     (RMQ_SYS_TRANS_OP_HALF_TOPIC), CHECK_TRANSACTION_STATE to a live producer of the group.
+Out: half messages (RMQ_SYS_TRANS_HALF_TOPIC), real messages, op messages that say which half messages have
+     ended (RMQ_SYS_TRANS_OP_HALF_TOPIC), CHECK_TRANSACTION_STATE to a live producer of the group.
 
 * `ledger.py` is pure: which half messages are open, and what the next round of questions does with each.
 * `records.py` makes the stored forms; `loading.py` fills the ledger from the queues after a start.
@@ -10,8 +10,8 @@ Out: half messages (RMQ_SYS_TRANS_HALF_TOPIC), real messages, op messages that s
 
 Invariants:
 
-* The real message and the op that ends its half are written together, the real one first: after a crash there is
-  never an ended half whose commit was lost. A real message without its op is found at the next start.
+* The real message and the op that ends its half are written together, the real one first: after a crash there
+  is never an ended half whose commit was lost. A real message without its op is found at the next start.
 * A transaction ends once. Later commits and rollbacks, under whichever of its offsets, change nothing.
 * Nobody is counted as asked who was not: without a live producer a half message waits.
 

@@ -1,7 +1,7 @@
 """The open transactions of a broker, pure: what was stored comes in as events, what to do goes out as steps.
 
-A half message that is asked for is written again behind all others, so that the broker's progress through the half
-topic can move on; a transaction therefore has several offsets over time. Producers may still name an old one.
+A half message that is asked for is written again behind all others, so that the broker's progress through the
+half topic can move on; a transaction therefore has several offsets over time. Producers may name an old one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ REMEMBERED_ENDS: Final = 200_000
 REMEMBERED_MOVES: Final = 100_000
 REMEMBERED_GIVEN_UP: Final = 10_000
 CARRY_DISTANCE: Final = 1000
-"""A half message that has to wait is taken along once this many came after it: a start reads no more than that."""
+"""A half message that has to wait is taken along once this many came after it: a start reads no more."""
 
 V = TypeVar("V")
 
@@ -48,6 +48,7 @@ class Rules(NamedTuple):
     timeout_ms: int
     max_checks: int
     keep_ms: int
+    carry_distance: int = CARRY_DISTANCE
 
 
 class Step(Enum):
@@ -96,8 +97,6 @@ class Ledger:
         self._given_up: Recent[Half] = Recent(REMEMBERED_GIVEN_UP)
         self._ops: deque[tuple[int, int]] = deque()
 
-    # --- events -----------------------------------------------------------------------------------------------
-
     def stored(self, half: Half) -> None:
         """A half message is in the log. They come in the order of their offsets."""
         self.open[half.queue_offset] = half
@@ -133,10 +132,8 @@ class Ledger:
         """Its record cannot be read any more."""
         self.open.pop(offset, None)
 
-    # --- questions --------------------------------------------------------------------------------------------
-
     def find(self, offset: int) -> Half | Outcome | None:
-        """The transaction that has or had this offset: open or given up, ended, or None when nothing is known."""
+        """The transaction that has or had this offset: open or given up, ended, or None if not known."""
         while True:
             outcome = self._ended.get(offset)
             if outcome is not None:
@@ -146,6 +143,15 @@ class Ledger:
                 return self.open.get(offset) or self._given_up.get(offset)
             offset = newer
 
+    def resolve(self, offset: int, identity: int) -> Half | Outcome | None:
+        """As `find`; also a message that was written again before the last start, under its old offset."""
+        standing = self.find(offset)
+        if standing is None:
+            standing = self.same_message(identity)
+            if isinstance(standing, Half) and not standing.checks and standing.first_offset is None:
+                return None
+        return standing
+
     def same_message(self, identity: int) -> Half | Outcome | None:
         """The transaction of this message, if one is open or was put aside. Looks at all of them."""
         for half in self.open.values():
@@ -153,11 +159,11 @@ class Ledger:
                 return half
         for half in reversed(self._given_up.values()):
             if half.identity == identity:
-                return self._ended.get(half.queue_offset) or half
+                return self.find(half.queue_offset)
         return None
 
     def progress(self) -> tuple[int, int]:
-        """(half, op): before the first everything is settled; before the second no op is needed after a start."""
+        """(half, op): before the first all is settled; before the second no op is needed after a start."""
         half = next(iter(self.open), self.next_half)
         ops = self._ops
         while ops and ops[0][1] < half:
@@ -180,7 +186,7 @@ class Round:
     def steps(
         self, now_ms: int, rules: Rules, online: Callable[[str], bool], limit: int
     ) -> list[tuple[Step, Half]]:
-        """The next things to do, at most `limit`; waiting ones are passed over but do not count for nothing."""
+        """The next things to do, at most `limit`. Those that wait are passed over, but not without end."""
         found: list[tuple[Step, Half]] = []
         looked_at = 0
         while self._offsets and len(found) < limit and looked_at < limit * 20:
@@ -204,4 +210,4 @@ def decide(half: Half, now_ms: int, rules: Rules, newer: int, online: Callable[[
         return Step.CHECK
     if half.immunity_ms is None and age_ms < immunity_ms:
         return Step.WAIT
-    return Step.CARRY if newer > CARRY_DISTANCE else Step.WAIT
+    return Step.CARRY if newer > rules.carry_distance else Step.WAIT

@@ -1,0 +1,25 @@
+"""The optional accelerator: C versions of the few loops that decide the broker's speed.
+
+Its functions are None when the extension was not built (no compiler at install time) or is switched off
+with ORBITMQ_PURE=1; everything then runs on its plain Python twin. Imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+stage_frames: Callable[..., Any] | None = None
+put_index: Callable[..., int] | None = None
+gather: Callable[..., tuple[bytes, int]] | None = None
+
+if not os.environ.get("ORBITMQ_PURE"):
+    try:
+        from orbitmq.accel import _accel
+    except ImportError:
+        pass
+    else:
+        stage_frames = _accel.stage_frames
+        put_index = _accel.put_index
+        gather = _accel.gather

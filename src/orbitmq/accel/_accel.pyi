@@ -1,0 +1,28 @@
+from typing import Any
+
+def stage_frames(
+    data: bytes,
+    pos: int,
+    end: int,
+    topics: dict[bytes, tuple[Any, ...]],
+    settings: tuple[Any, ...],
+    position: int,
+    room_end: int,
+    store_ms: int,
+    born_host: bytes,
+    /,
+) -> tuple[Any, ...] | None: ...
+def put_index(
+    map: Any,
+    entries_at: int,
+    slots: int,
+    count: int,
+    begin_ms: int,
+    hashes: Any,
+    offsets: Any,
+    times: Any,
+    /,
+) -> int: ...
+def gather(
+    units: bytes, map: Any, base: int, log_end: int, max_count: int, max_bytes: int, /
+) -> tuple[bytes, int]: ...

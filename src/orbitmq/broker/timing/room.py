@@ -1,0 +1,134 @@
+"""Delayed and timed messages: the engine, driven by the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from orbitmq.broker.room import Room
+from orbitmq.broker.timing import rules
+from orbitmq.broker.timing.engine import POLL_MS, Engine
+from orbitmq.broker.timing.listing import list_scheduled
+from orbitmq.broker.timing.recall import recall
+from orbitmq.net.connection import Connection
+from orbitmq.store.durability import Durable
+from orbitmq.store.flush import ThreadRunner
+from orbitmq.wire.codes import OrbitCode, RequestCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.properties import Prop
+from orbitmq.wire.recall import RecallHandle
+
+if TYPE_CHECKING:
+    from orbitmq.broker.broker import Broker
+    from orbitmq.broker.send import Draft
+    from orbitmq.broker.timers import Timers
+    from orbitmq.net.service import Handler
+
+log = logging.getLogger("orbitmq.broker")
+
+SLICE_S: Final = 0.004
+"""How long one step may hold the loop; clients are served between steps."""
+_FAILED_MS: Final = 1_000
+
+
+class Timing(Room):
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._running = False
+        self.engine = Engine(broker.store, broker.delays, ThreadRunner(self._loop), broker.stats.put)
+        self.engine.roller.on_done = self._rolled
+        broker.store.cleaner.guards.append(self._may_go)
+
+    def handlers(self) -> dict[int, Handler]:
+        return {RequestCode.RECALL_MESSAGE: self._recall, OrbitCode.LIST_SCHEDULED: self._list}
+
+    # --- messages come --------------------------------------------------------------------------------------
+
+    def divert(self, draft: Draft) -> None:
+        broker = self._broker
+        topic = draft.topic
+        due_ms = rules.divert(
+            draft,
+            broker.clock(),
+            broker.store.settings.delay_levels_ms,
+            broker.config.timer_max_delay_sec * 1000,
+        )
+        if due_ms is None:
+            return
+        draft.after_store.append(self._stored)
+        msg_id = draft.properties.get(Prop.UNIQ_KEY)
+        if msg_id:
+            handle = RecallHandle(topic, broker.config.broker_name, due_ms, msg_id)
+            draft.answer["recallHandle"] = handle.encode()
+
+    divert_delay = divert
+    """For messages that the broker itself stores again."""
+
+    def _stored(self, log_offset: int, queue_offset: int) -> None:
+        """It may be due before the next look: the loop is woken as soon as the message can be seen."""
+        self._broker.store.when_durable(self._broker.store.log.position, self._visible)
+
+    def _visible(self, outcome: Durable) -> None:
+        self._wake(0.0)
+
+    # --- time passes ----------------------------------------------------------------------------------------
+
+    def start(self, timers: Timers) -> None:
+        self._running = True
+        self._wake(0.0)
+
+    def _wake(self, delay_s: float) -> None:
+        if not self._running:
+            return
+        when = self._loop.time() + delay_s
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._run)
+
+    def _run(self) -> None:
+        self._timer = None
+        broker = self._broker
+        delay_ms: float = POLL_MS
+        try:
+            if not broker.config.is_slave:
+                deadline = self._loop.time() + SLICE_S
+                more = self.engine.step(broker.clock(), lambda: self._loop.time() >= deadline)
+                now_ms = broker.clock()
+                delay_ms = 0 if more else self.engine.next_ms(now_ms) - now_ms
+        except Exception:
+            log.exception("delivering waiting messages failed and will be tried again")
+            delay_ms = _FAILED_MS
+        self._wake(delay_ms / 1000)
+
+    def stop(self) -> None:
+        self._running = False
+        if self._timer is not None:
+            self._timer.cancel()
+        self.engine.close()
+
+    # --- old log files --------------------------------------------------------------------------------------
+
+    def _may_go(self, log_end: int) -> bool:
+        """A slave's master writes waiting messages anew, and the copies arrive here as well."""
+        return self._broker.config.is_slave or self.engine.roller.may_go(log_end)
+
+    def _rolled(self) -> None:
+        self._loop.call_soon(partial(self._clean_again, self._broker.store.cleaner.postponed_by_hand))
+
+    def _clean_again(self, by_hand: bool) -> None:
+        if self._running:
+            self._broker.store.cleaner.run(by_hand)
+
+    # --- requests -------------------------------------------------------------------------------------------
+
+    def _recall(self, conn: Connection, command: Command) -> Command | None:
+        return recall(self._broker, self.engine, conn, command)
+
+    def _list(self, conn: Connection, command: Command) -> Command:
+        return list_scheduled(self._broker, self.engine, command)
