@@ -1,7 +1,7 @@
 """Builds the accelerator beside its source, if there is a C compiler; without one the package is pure Python.
 
-The accelerator is optional (see docs/decisions/004-optional-accelerator.md), so nothing that goes wrong here stops an install.
-ORBITMQ_NO_ACCEL=1 leaves it out.
+The accelerator is optional (docs/decisions/004-optional-accelerator.md), so nothing that goes wrong here stops an
+install. ORBITMQ_NO_ACCEL=1 leaves it out.
 """
 
 from __future__ import annotations

@@ -232,7 +232,7 @@ class BrokerKeys:
     )
     clean_file_forcibly_enable: bool = setting("cleanFileForciblyEnable", True, "allow unexpired files to go")
     delete_unconsumed: bool = setting(
-        "deleteUnconsumed", True, "ours: false keeps expired files that a group has yet to read, unless forced"
+        "deleteUnconsumed", True, "ours: false keeps expired files that a group must still read"
     )
     clean_resource_interval: int = setting(
         "cleanResourceInterval", 10 * SECOND_MS, "ms between looks at the disk", within=POSITIVE

@@ -78,7 +78,8 @@ def run_broker(config: BrokerConfig, config_path: str | None = None) -> int:
         await broker.start()
         return (
             [broker],
-            f"OrbitMQ broker ready  broker {broker.address}  namesrv {config.namesrv_addr}  data {config.store_path_root_dir}",
+            f"OrbitMQ broker ready  broker {broker.address}  namesrv {config.namesrv_addr}"
+            f"  data {config.store_path_root_dir}",
         )
 
     return _run(start)

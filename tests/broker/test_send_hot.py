@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from pathlib import Path
-from random import Random
 from typing import Any, cast
 
 import pytest
@@ -13,142 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orbitmq import accel
-from orbitmq.broker.broker import Broker
-from orbitmq.broker.gateway import Gateway
-from orbitmq.broker.send import SendHandler
-from orbitmq.net.connection import Connection
-from orbitmq.net.limits import Limits
-from orbitmq.net.listener import ConnectionRegistry
-from orbitmq.net.service import RequestService
-from orbitmq.store.log_scan import scan_segment
 from orbitmq.wire.batch import encode_batch
 from orbitmq.wire.codes import RequestCode, ResponseCode
-from orbitmq.wire.command import CODEC_BINARY, Command, decode, encode, request
-from orbitmq.wire.frame import FrameReader
-from orbitmq.wire.message import Message, decode_record
+from orbitmq.wire.command import CODEC_BINARY, Command, encode, request
+from orbitmq.wire.message import Message
 from orbitmq.wire.message_id import parse_offset_msg_id
-from tests.broker.admin.world import World
 from tests.support.raw_client import pull_ext, send_ext
+from tests.support.send_sides import LOG_FILE_BYTES, PEERS, TOPIC, Side, Wire, answer_essence, essence
 
-PEERS = ("10.1.2.3:4567", "[2001:db8::7]:4567")
-TOPIC = "Twin"
-QUEUES = 3
-LOG_FILE_BYTES = 1 << 20  # of the world's store
 UNIQUE = "7F0000010DEA63947C6B8C1A2B3C0000"
-
-
-class Wire(asyncio.Transport):
-    """The socket under a connection: keeps what is written to it."""
-
-    def __init__(self, peer: str) -> None:
-        super().__init__()
-        host, _, port = peer.rpartition(":")
-        self._names = {"peername": (host.strip("[]"), int(port)), "sockname": ("127.0.0.1", 10911)}
-        self.closed = False
-        self._written: list[bytes] = []
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._names.get(name, default)
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        return
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._written.append(bytes(data))
-
-    def abort(self) -> None:
-        self.closed = True
-
-    def answers(self) -> list[Command]:
-        frames = FrameReader().feed(b"".join(self._written))
-        self._written.clear()
-        return [decode(frame) for frame in frames]
-
-
-class PlainGateway:
-    """All frames go to the general way."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-
-    def frame(self, conn: Connection, data: bytes, start: int, stop: int) -> None:
-        RequestService.frame(self._gateway, conn, data, start, stop)
-
-    def bulk(self, conn: Connection, data: bytes, start: int, stop: int) -> int:
-        return start
-
-    def read_done(self, conn: Connection) -> None:
-        return
-
-    def connection_lost(self, conn: Connection) -> None:
-        return
-
-
-class Side:
-    """A broker whose sends go the fast way where they can, or always the plain way."""
-
-    def __init__(self, root: Path, *, hot: bool) -> None:
-        self.world = World(root)
-        self.world.config.mapped_file_size_commit_log = LOG_FILE_BYTES
-        self.world.topic(TOPIC, QUEUES)
-        self.gateway = Gateway(cast(Broker, self.world), SendHandler(cast(Broker, self.world), Random(7)))
-        cast(Any, self.world).offset_moved = lambda *place: None
-        self.gateway.hot_send._queues(TOPIC)  # as after the topic's first message
-        self._service = self.gateway if hot else PlainGateway(self.gateway)
-        self._conns: dict[Wire, Connection] = {}
-
-    def read(self, wire: Wire, frames: list[bytes]) -> list[Command]:
-        """One network read with these frames."""
-        conn = self._conns.get(wire)
-        if conn is None:
-            limits = Limits()
-            conn = self._conns[wire] = Connection(self._service, limits, ConnectionRegistry(limits))
-            conn.connection_made(wire)
-        conn.data_received(b"".join(frames))
-        return wire.answers()
-
-    def messages(self) -> list[Message]:
-        log = self.world.store.log
-        found = []
-        for base in log.series.bases:
-            buf = log.series.map(base)
-            found += [decode_record(buf, record.offset - base) for record in scan_segment(buf, base)]
-        return found
-
-    def units(self) -> dict[tuple[str, int], list[int]]:
-        """Tag hashes by queue."""
-        units = {}
-        for queue in self.world.store.all_queues():
-            if queue.max_offset:
-                codes = [queue.unit(offset) for offset in range(queue.max_offset)]
-                units[queue.topic, queue.queue_id] = [code[2] for code in codes if code]
-        return units
-
-    def found_by(self, topic: str, key: str) -> list[int]:
-        """Numbers, in the order of the log, of the messages that the key index names for this key."""
-        places = [message.physical_offset for message in self.messages()]
-        hits = self.world.store.query_keys(topic, key, 0, 1 << 62, 64)
-        return sorted(places.index(hit) for hit in hits)
-
-    def close(self) -> None:
-        self.world.store.close()
-
-
-def essence(message: Message) -> tuple[object, ...]:
-    """Everything but the place in the log, which follows from the lengths of property texts."""
-    return (
-        *(message.topic, message.queue_id, message.flag, message.queue_offset, message.sys_flag),
-        *(message.born_ms, message.born_host, message.store_ms, message.store_host),
-        *(message.reconsume_times, message.prepared_offset, message.body, message.body_crc),
-        message.properties,
-    )
-
-
-def answer_essence(answer: Command) -> tuple[object, ...]:
-    ext = {name: value for name, value in answer.ext.items() if name != "msgId"}
-    ids = answer.ext.get("msgId", "").split(",") if answer.code == 0 else []
-    return answer.code, answer.flag, answer.opaque, ext, answer.remark, answer.codec, len(ids)
-
 
 names = st.sampled_from(
     [

@@ -24,8 +24,8 @@ from orbitmq.broker.locks import QueueLocks
 from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.persist import DELAYS, FILTERS, GROUPS, OFFSETS, TOPICS, ConfigStore
 from orbitmq.broker.registration import BrokerIdentity, Registrar
-from orbitmq.broker.retry import Retries
 from orbitmq.broker.reply.room import Replies
+from orbitmq.broker.retry import Retries
 from orbitmq.broker.room import Room
 from orbitmq.broker.send import SendHandler
 from orbitmq.broker.stats import BrokerStats
@@ -192,7 +192,8 @@ class Broker:
 
     @property
     def ha_address(self) -> str:
-        return f"{self.config.broker_ip2 or self.config.broker_ip1}:{self.config.ha_listen_port or self.config.listen_port + 1}"
+        config = self.config
+        return f"{config.broker_ip2 or config.broker_ip1}:{config.ha_listen_port or config.listen_port + 1}"
 
     def _limits(self) -> Limits:
         config = self.config

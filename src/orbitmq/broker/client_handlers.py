@@ -103,7 +103,17 @@ def heartbeat(broker: Host, conn: Channel, cmd: Command) -> Command:
             f"SUBSCRIPTION_MISMATCH: {text}. Give every member of the group the same topics and expressions, "
             "use another group, or set subscriptionMismatch=warn on the broker",
         )
-    return cmd.reply()
+    return cmd.reply(remark=_disagreements(broker, beat))
+
+
+def _disagreements(broker: Host, beat: bodies.HeartbeatData) -> str | None:
+    """What every member of a group hears as long as members disagree, odd or not: any of them may be wrong."""
+    texts = [
+        mismatch_text(consumer.group_name, found)
+        for consumer in beat.consumer_data_set
+        if (found := broker.clients.mismatches(consumer.group_name))
+    ]
+    return "SUBSCRIPTION_MISMATCH: " + "; ".join(texts) if texts else None
 
 
 def _prepare_group(broker: Host, consumer: bodies.ConsumerData, now_ms: int) -> None:

@@ -46,6 +46,9 @@ class ClientManager:
         self._producers = ProducerTable()
         self._consumers = ConsumerTable()
         self.subscription = self._consumers.subscription
+        self.mismatch_total = 0
+        """Disagreements inside groups found since the start, each counted once until it changes."""
+        self.mismatch_refused_total = 0
 
     def heartbeat(
         self,
@@ -67,8 +70,10 @@ class ClientManager:
                 result.changes.append(registration.change)
             if registration.mismatches:
                 result.mismatches[consumer.group_name] = registration.mismatches
+                self.mismatch_total += 1
             if registration.refused:
                 result.refused[consumer.group_name] = registration.refused
+                self.mismatch_refused_total += 1
         for producer in beat.producer_data_set:
             self._producers.register(conn, producer.group_name, client_id, language, version, now_ms)
         return result
@@ -120,6 +125,10 @@ class ClientManager:
     def mismatches(self, group: str) -> list[Mismatch]:
         found = self._consumers.groups.get(group)
         return [] if found is None else found.mismatches()
+
+    def mismatched_groups(self) -> list[str]:
+        """Groups whose members disagree now."""
+        return [name for name, group in self._consumers.groups.items() if group.reported]
 
     def producer_group(self, group: str) -> list[Client]:
         return list(self._producers.groups.get(group, {}).values())

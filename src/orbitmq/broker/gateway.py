@@ -65,7 +65,7 @@ class Gateway(RequestService):
         return self.hot_send.bulk(conn, data, start, stop)
 
     def _pull(self, conn: Connection, data: bytes, start: int, header_end: int, stop: int) -> None:
-        # A pull sees what its connection sent before; and it may store a message itself, for which the log must be free.
+        # A pull sees what its connection sent before; it may also store a message, for which the log must be free.
         self.hot_send.finish(conn)
         self.pulls.hot(conn, data, start, header_end, stop)
 

@@ -100,6 +100,9 @@ class PullHandler:
         except HOT_ERRORS:
             self._slow(conn, data, start, stop)
             return
+        if header.flag & 1:  # an answer that looks like a request
+            self._slow(conn, data, start, stop)
+            return
         pull = Pull(conn, header.opaque, CODEC_JSON, header.extFields, self._broker.clock())
         try:
             self._start(pull)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # The log sets these from the addresses of the record it writes.
 _HOST_FLAGS: Final = SysFlag.BORN_V6 | SysFlag.STORE_V6
-_DELAYS: Final = (Prop.DELAY, Prop.TIMER_DELIVER_MS, Prop.TIMER_DELAY_MS, Prop.TIMER_DELAY_SEC)
+_DELAYS: Final = frozenset({Prop.DELAY, Prop.TIMER_DELIVER_MS, Prop.TIMER_DELAY_MS, Prop.TIMER_DELAY_SEC})
 
 
 def message_at(store: MessageStore, log_offset: int) -> Message | None:
@@ -58,9 +58,13 @@ def delay(broker: Broker, draft: Draft) -> None:
             divert_delay(draft)
 
 
+def asks_for_delay(properties: dict[str, str]) -> bool:
+    return not _DELAYS.isdisjoint(properties)
+
+
 def check_delay(broker: Broker, draft: Draft) -> None:
     """Refuses now what `delay` would refuse later; the draft stays as it is."""
-    if any(name in draft.properties for name in _DELAYS):
+    if asks_for_delay(draft.properties):
         delay(
             broker, replace(draft, properties=dict(draft.properties), sys_flag=0, answer={}, after_store=[])
         )

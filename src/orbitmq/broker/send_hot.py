@@ -1,8 +1,8 @@
 """The common send, in bulk: plain messages and batches with JSON headers, as official clients write them.
 
 The messages of one network read are collected here, staged in one loop and committed together by `finish`; their
-answers are made from a template. Whatever is not plain (a property the broker acts on, a topic not seen yet, anything that
-a check could refuse) is left to `send.SendHandler`, whose results this path must equal: tests compare the two.
+answers are made from a template. Whatever is not plain (a property the broker acts on, a topic not seen yet, anything
+that a check could refuse) is left to `send.SendHandler`, whose results this path must equal: tests compare the two.
 """
 
 from __future__ import annotations
@@ -108,6 +108,7 @@ class HotSend:
         )
         self._bulk_settings = (
             self._max_body,
+            config.max_frame_bytes,
             self._broker.store.settings.store_host,
             b"CLUSTER\x01" + config.broker_cluster_name.encode(),
             self._host,
@@ -204,6 +205,7 @@ class HotSend:
         if (
             queues is None
             or not 0 <= f.e < len(queues)
+            or header.flag & 1
             or f.j
             or f.m
             or f.f & _PLAIN_SYS_FLAGS
@@ -225,6 +227,7 @@ class HotSend:
         if (
             queues is None
             or not 0 <= f.queue_id < len(queues)
+            or header.flag & 1
             or f.reconsume_times
             or f.batch
             or f.sys_flag & _PLAIN_SYS_FLAGS
@@ -247,7 +250,7 @@ class HotSend:
             shape = self._shapes.known.get((text[:found], text[end:]))
             if shape is not None:
                 unique = text[found + UNIQUE_CHARS : end]
-                if unique.isascii() and "\x02" not in unique:
+                if unique and unique.isascii() and "\x02" not in unique:
                     key = unique.encode()
                     self._items.append(
                         (
@@ -286,6 +289,7 @@ class HotSend:
             queues is None
             or shapes is None
             or not 0 <= f.e < len(queues)
+            or header.flag & 1
             or not body
             or len(body) > self._max_body
             or f.j

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from orbitmq import __version__
-from orbitmq.cli import cheat, cluster, dead, group, message, send, store, topic
+from orbitmq.cli import cheat, cluster, dead, group, message, schedule, send, store, topic
 from orbitmq.cli.output import EXIT_CODES_HELP, CommandError, ExitCode, OutputClosed, print_error
 
 app = typer.Typer(
@@ -43,6 +43,7 @@ app.add_typer(group.app, name="group", rich_help_panel=CLUSTER)
 app.add_typer(cluster.app, name="cluster", rich_help_panel=CLUSTER)
 app.add_typer(message.app, name="message", rich_help_panel=MESSAGES)
 app.add_typer(dead.app, name="dead", rich_help_panel=MESSAGES)
+app.add_typer(schedule.app, name="schedule", rich_help_panel=MESSAGES)
 app.command("send", rich_help_panel=MESSAGES)(send.send)
 app.command("tail", rich_help_panel=MESSAGES)(send.tail)
 app.add_typer(store.app, name="store", rich_help_panel=STORE)

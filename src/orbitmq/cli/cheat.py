@@ -22,10 +22,12 @@ SHEETS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("a topic with 4 queues on every broker", "orbitmq topic create orders --queues 4"),
         ("make it read-only", "orbitmq topic update orders --perm 4"),
         ("what its queues hold, and who consumes it", "orbitmq topic show orders"),
+        ("more queues, or fewer when they are read", "orbitmq topic grow orders --queues 8"),
+        ("", "orbitmq topic shrink orders --queues 2"),
     ),
     "group": (
         ("members, subscriptions and lag", "orbitmq group show billing"),
-        ("what going back one hour would do", "orbitmq group reset billing orders --to 1h --preview"),
+        ("what going back one hour would do", "orbitmq group reset billing orders --to 1h --dry-run"),
         ("do it", "orbitmq group reset billing orders --to 1h --yes"),
     ),
     "message": (
@@ -42,6 +44,7 @@ SHEETS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("find by key, by id, by place", "orbitmq message key orders order-42"),
         ("", "orbitmq message show ID --topic orders"),
         ("", "orbitmq message at orders 0 17"),
+        ("what happened to it, as clients reported", "orbitmq message trace order-42"),
         ("transactions that are still open", "orbitmq message half"),
     ),
     "dead": (

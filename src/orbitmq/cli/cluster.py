@@ -12,10 +12,13 @@ import typer
 from orbitmq.cli.options import (
     DEFAULT_NAMESRV,
     DEFAULT_TIMEOUT_S,
+    BrokerName,
     ClusterName,
     Json,
     Namesrv,
     Timeout,
+    Yes,
+    confirm,
     with_cluster,
 )
 from orbitmq.cli.output import (
@@ -164,6 +167,44 @@ def writable(
         lambda: print_line(
             f"{broker} is {'writable' if on else 'not writable'}: "
             + ", ".join(f"{count} topics at {addr}" for addr, count in changed.items())
+        ),
+    )
+
+
+@app.command()
+def clean(
+    cluster_name: ClusterName = None,
+    broker: BrokerName = None,
+    yes: Yes = False,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    as_json: Json = False,
+) -> None:
+    """Delete now what is older than fileReservedTime, instead of at the hour of cleaning."""
+    from orbitmq.client import admin
+
+    confirm("Delete all messages older than fileReservedTime?", yes, as_json)
+    cleaned = with_cluster(
+        namesrv,
+        timeout,
+        lambda cluster: admin.clean_brokers(cluster, cluster_name=cluster_name, broker=broker),
+    )
+    show(
+        as_json,
+        cleaned,
+        lambda: print_table(
+            ["BROKER", "LOG FILES", "QUEUE FILES", "INDEX FILES", "DISK"],
+            [
+                (
+                    row.broker,
+                    row.log_files,
+                    row.queue_files,
+                    row.index_files,
+                    None if row.disk_ratio is None else f"{row.disk_ratio:.0%}",
+                )
+                for row in cleaned
+            ],
+            right=("LOG FILES", "QUEUE FILES", "INDEX FILES", "DISK"),
         ),
     )
 

@@ -18,11 +18,13 @@ from orbitmq.cli.options import (
     confirm,
     with_cluster,
 )
-from orbitmq.cli.output import note, print_line, print_table, show, time_text
+from orbitmq.cli.output import note, print_line, print_red, print_table, show, time_text
 from orbitmq.cli.times import TIME_HELP
+from orbitmq.wire.topics import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from orbitmq.client.admin import GroupConnections, GroupProgress, ResetPlan
+    from orbitmq.client.admin.members import GroupMembers
 
 app = typer.Typer(
     help="List, create and delete consumer groups; see members and lag; move offsets.", no_args_is_help=True
@@ -109,20 +111,21 @@ def show_(
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     as_json: Json = False,
 ) -> None:
-    """Show a group's members, subscriptions and lag."""
+    """Show a group's members, what each subscribes to, where they disagree, and the group's lag."""
     from orbitmq.client import admin
+    from orbitmq.client.admin.members import group_members
     from orbitmq.client.cluster import Cluster
 
-    async def ask(cluster: Cluster) -> tuple[admin.GroupConnections, admin.GroupProgress]:
-        return await admin.group_connections(cluster, name), await admin.group_progress(cluster, name)
+    async def ask(cluster: Cluster) -> tuple[GroupMembers, admin.GroupProgress]:
+        return await group_members(cluster, name), await admin.group_progress(cluster, name)
 
-    members, behind = with_cluster(namesrv, timeout, ask)
+    found, behind = with_cluster(namesrv, timeout, ask)
 
     def render() -> None:
-        _print_members(members)
+        _print_group(found)
         _print_progress(behind)
 
-    show(as_json, {"connections": members, "progress": behind}, render)
+    show(as_json, {"members": found, "progress": behind}, render)
 
 
 @app.command()
@@ -158,32 +161,44 @@ def connections(
 def reset(
     name: Name,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to move in.")],
-    to: Annotated[str, typer.Option("--to", metavar="TIME", help=f"first, last, or a time: {TIME_HELP}.")],
-    preview: Annotated[bool, typer.Option("--preview", help="Only show what would change.")] = False,
-    backwards: Annotated[
-        bool, typer.Option("--backwards/--no-backwards", help="Whether queues may go back.")
+    to: Annotated[
+        str, typer.Option("--to", metavar="PLACE", help=f"first, last, an offset, or a time: {TIME_HELP}.")
+    ],
+    preview: Annotated[
+        bool, typer.Option("--dry-run", "--preview", help="Only show what would change.")
+    ] = False,
+    queue: Annotated[int | None, typer.Option("--queue", min=0, help="Only this queue.")] = None,
+    skip: Annotated[
+        bool, typer.Option("--skip/--no-skip", help="Whether messages not read yet may be skipped.")
     ] = True,
     yes: Yes = False,
     namesrv: Namesrv = DEFAULT_NAMESRV,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     as_json: Json = False,
 ) -> None:
-    """Move a group to a time in a topic, while its members run or when none does."""
-    from orbitmq.cli.times import parse_time
+    """Move a group to a place in a topic, while its members run or when none does."""
+    from orbitmq.cli.times import parse_place
     from orbitmq.client import admin
     from orbitmq.client.admin.reset import TO_FIRST_MS, TO_LAST_MS
     from orbitmq.client.cluster import wall_clock_ms
 
-    places = {"first": TO_FIRST_MS, "last": TO_LAST_MS}
-    moment = places[to] if to in places else parse_time(to, wall_clock_ms())
-    plan = with_cluster(namesrv, timeout, lambda cluster: admin.plan_reset(cluster, name, topic, moment))
+    place = parse_place(to, wall_clock_ms())
+    moment = {"first": TO_FIRST_MS, "time": place.value}.get(place.kind, TO_LAST_MS)
+    offset = place.value if place.kind == "offset" else None
+    plan = with_cluster(
+        namesrv,
+        timeout,
+        lambda cluster: admin.plan_reset(
+            cluster, name, topic, moment, offset=offset, queue_id=queue, may_skip=skip
+        ),
+    )
     if preview:
         show(as_json, plan, lambda: _print_plan(plan))
         return
     if not yes and not as_json:
         _print_plan(plan)
-    confirm(f"move group {name} in topic {topic} to {to}", yes, as_json)
-    done = with_cluster(namesrv, timeout, lambda cluster: admin.apply_reset(cluster, plan, force=backwards))
+    confirm(f"Move group {name} in topic {topic} to {to}?", yes, as_json)
+    done = with_cluster(namesrv, timeout, lambda cluster: admin.apply_reset(cluster, plan))
     show(as_json, done, lambda: _print_plan(done))
 
 
@@ -208,6 +223,43 @@ def delete(
         {"group": name, "brokers": brokers, "kept_offsets": keep_offsets},
         lambda: print_line(f"group {name} deleted from {', '.join(brokers)}"),
     )
+
+
+def _print_group(found: GroupMembers) -> None:
+    odd = {item.client_id for item in found.disagreements or ()}
+    print_table(
+        ["CLIENT", "ADDRESS", "LANGUAGE", "VERSION", "JOINED", "SUBSCRIBES TO"],
+        [
+            (
+                item.client_id,
+                item.addr,
+                item.language,
+                str(item.version),
+                time_text(item.joined_ms),
+                _subscriptions(item.subscriptions),
+            )
+            for item in found.members
+        ],
+        right=("VERSION",),
+        empty="no member is connected",
+        red=[item.client_id in odd for item in found.members],
+    )
+    if found.members:
+        print_line(f"the group gets: {_subscriptions(found.subscriptions)}")
+        print_line(f"{found.message_model}, {found.consume_type}, {found.consume_from}")
+    if found.disagreements:
+        print_red("members subscribe differently and will miss messages:")
+        for item in found.disagreements:
+            print_red(f"  {item.text}")
+    for missing in found.missing:
+        note(f"no answer from {missing.broker}: {missing.reason}")
+
+
+def _subscriptions(expressions: dict[str, str] | None) -> str | None:
+    if expressions is None:
+        return None
+    own = {topic: text for topic, text in expressions.items() if not topic.startswith(RETRY_PREFIX)}
+    return "; ".join(f"{topic} ({text})" for topic, text in own.items()) or "nothing"
 
 
 def _print_members(found: GroupConnections) -> None:

@@ -27,6 +27,7 @@ from orbitmq.cli.output import (
     time_text,
 )
 from orbitmq.cli.times import TIME_HELP, parse_time
+from orbitmq.cli.trace import trace
 
 if TYPE_CHECKING:
     from orbitmq.wire.message import Message
@@ -37,6 +38,8 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to look i
 From = Annotated[str | None, typer.Option("--from", metavar="TIME", help=f"Stored at or after {TIME_HELP}.")]
 To = Annotated[str, typer.Option("--to", metavar="TIME", help="Stored at or before this time.")]
 Max = Annotated[int, typer.Option("--max", min=1, help="At most this many.")]
+
+app.command()(trace)
 
 
 @app.command("show")

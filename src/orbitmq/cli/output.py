@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Wide enough that nothing wraps where there is no terminal.
 PIPE_WIDTH = 10_000
+ALARM = "bold red"
 
 
 class ExitCode(IntEnum):
@@ -66,6 +67,17 @@ def print_line(text: str) -> None:
         raise OutputClosed from None
 
 
+def print_red(text: str) -> None:
+    """A line that must not be overlooked; plain where there is no terminal."""
+    if not sys.stdout.isatty():
+        print_line(text)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(highlight=False).print(Text(text, style=ALARM))
+
+
 def note(text: str) -> None:
     """Something worth knowing that is not the result."""
     print(text, file=sys.stderr, flush=True)
@@ -111,8 +123,12 @@ def print_table(
     right: Sequence[str] = (),
     title: str | None = None,
     empty: str = "nothing to show",
+    red: Sequence[bool] = (),
 ) -> None:
-    """A table; columns named in `right` hold numbers. None is shown as `?`: unknown is never zero."""
+    """A table; columns named in `right` hold numbers. None is shown as `?`: unknown is never zero.
+
+    Rows marked in `red` are an alarm.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -125,8 +141,8 @@ def print_table(
     for name in columns:
         # Names are folded, never cut: what is shown can be copied into the next command.
         table.add_column(name, justify="right" if name in right else "left", overflow="fold")
-    for line in shown:
-        table.add_row(*line)
+    for index, line in enumerate(shown):
+        table.add_row(*line, style=ALARM if index < len(red) and red[index] else None)
     print_rich(table)
 
 

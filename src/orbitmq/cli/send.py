@@ -22,7 +22,7 @@ from orbitmq.cli.options import (
     with_cluster,
 )
 from orbitmq.cli.output import CommandError, ExitCode, OutputClosed, note, print_json, print_line
-from orbitmq.cli.times import TIME_HELP, Place, parse_pairs, parse_place
+from orbitmq.cli.times import TIME_HELP, Place, parse_duration, parse_pairs, parse_place, parse_time
 
 if TYPE_CHECKING:
     from orbitmq.client.cluster import Cluster
@@ -56,6 +56,16 @@ def send(
         int,
         typer.Option("--delay-level", min=0, help="Deliver later: 1 is 1 s, 18 is 2 h by default."),
     ] = 0,
+    deliver_after: Annotated[
+        str | None,
+        typer.Option("--deliver-after", metavar="SPAN", help="Deliver later: 90s, 15m, 2h, up to 40d."),
+    ] = None,
+    deliver_at: Annotated[
+        str | None,
+        typer.Option(
+            "--deliver-at", metavar="TIME", help="Deliver at 2026-11-15T10:00 (local) or ms since 1970."
+        ),
+    ] = None,
     count: Annotated[int, typer.Option("--count", min=1, help="Send it this many times.")] = 1,
     from_file: Annotated[
         Path | None,
@@ -71,6 +81,7 @@ def send(
     """Send a message (with --count or --lines: several, one JSON object per line)."""
     bodies = _bodies(body, from_file, lines)
     user_properties = parse_pairs(properties or [], "property")
+    deliver_ms = _deliver_ms(delay_level, deliver_after, deliver_at)
 
     async def work(cluster: Cluster) -> None:
         from orbitmq.client.sender import Sender
@@ -79,7 +90,13 @@ def send(
         sent = 0
         outgoing = (
             sender.prepare(
-                topic, one, tag=tag, keys=key or (), properties=user_properties, delay_level=delay_level
+                topic,
+                one,
+                tag=tag,
+                keys=key or (),
+                properties=user_properties,
+                delay_level=delay_level,
+                deliver_ms=deliver_ms,
             )
             for one in bodies
             for _ in range(count)
@@ -199,6 +216,20 @@ def _chosen_queues(route: TopicRoute, queue_id: int | None) -> list[MessageQueue
             exit_code=ExitCode.NOT_FOUND,
         )
     return queues
+
+
+def _deliver_ms(delay_level: int, after: str | None, at: str | None) -> int | None:
+    from orbitmq.client.cluster import wall_clock_ms
+
+    if (delay_level > 0) + (after is not None) + (at is not None) > 1:
+        raise CommandError(
+            "the delivery time is given more than once",
+            hint="pass one of --delay-level, --deliver-after and --deliver-at",
+            exit_code=ExitCode.USAGE,
+        )
+    if after is not None:
+        return wall_clock_ms() + parse_duration(after)
+    return None if at is None else parse_time(at, wall_clock_ms())
 
 
 def _bodies(body: str | None, from_file: Path | None, lines: bool) -> list[bytes]:

@@ -44,6 +44,18 @@ def parse_time(text: str, now_ms: int) -> int:
         ) from None
 
 
+def parse_duration(text: str) -> int:
+    """Milliseconds of `90s`, `15m`, `2h` or `40d`."""
+    match = _AGO(text.strip())
+    if match is None or "ago" in text or text.strip().startswith("-"):
+        raise CommandError(
+            f"'{text}' is not a span of time",
+            hint="write a number and ms, s, m, h or d, such as 90s or 15m",
+            exit_code=ExitCode.USAGE,
+        )
+    return int(match[1]) * _UNITS_MS[match[2]]
+
+
 def parse_place(text: str, now_ms: int) -> Place:
     """`first`, `last`, an offset, or a time."""
     text = text.strip()

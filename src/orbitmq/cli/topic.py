@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orbitmq.cli import resize
 from orbitmq.cli.options import (
     DEFAULT_NAMESRV,
     DEFAULT_TIMEOUT_S,
@@ -130,6 +131,10 @@ def update(
         {"topic": name, "brokers": sorted(brokers)},
         lambda: print_line(f"topic {name} changed on {', '.join(sorted(brokers))}"),
     )
+
+
+app.command()(resize.grow)
+app.command()(resize.shrink)
 
 
 @app.command()

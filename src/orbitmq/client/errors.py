@@ -36,7 +36,7 @@ NOT_FOUND_CODES: Final = frozenset(
 _HINTS: Final[dict[int, str]] = {
     ResponseCode.SYSTEM_BUSY: "the broker sheds load; try again in a moment or add a broker",
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "check the address: this server is older or of another kind",
-    ResponseCode.MESSAGE_ILLEGAL: "shorten the body, the properties or the topic name to the broker's limits",
+    ResponseCode.MESSAGE_ILLEGAL: "correct what the broker names: body, properties, topic or delivery time",
     ResponseCode.SERVICE_NOT_AVAILABLE: "a slave, stopping, or out of disk: see `orbitmq cluster list`",
     ResponseCode.NO_PERMISSION: "check the permissions of topic, group and broker: `orbitmq topic route`",
     ResponseCode.TOPIC_NOT_EXIST: "check the name with `orbitmq topic list`, or use `orbitmq topic create`",

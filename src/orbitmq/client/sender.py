@@ -106,9 +106,13 @@ class Sender:
         keys: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         delay_level: int = 0,
+        deliver_ms: int | None = None,
         flag: int = 0,
     ) -> Outgoing:
-        """Checks a message and fixes its id, so that every retry carries the same one."""
+        """Checks a message and fixes its id, so that every retry carries the same one.
+
+        It is delivered at once, after the delay of a level, or at `deliver_ms`, in milliseconds since 1970.
+        """
         _check_topic(topic)
         if not body:
             raise BadRequest(
@@ -126,6 +130,12 @@ class Sender:
             all_properties[Prop.KEYS] = " ".join(keys)
         if delay_level:
             all_properties[Prop.DELAY] = str(delay_level)
+        if deliver_ms is not None:
+            if delay_level:
+                raise BadRequest(
+                    "a delay level and a delivery time are given", hint="choose one: the level would win"
+                )
+            all_properties[Prop.TIMER_DELIVER_MS] = str(deliver_ms)
         all_properties[Prop.WAIT] = "true"
         msg_id = self.ids.next_id()
         all_properties[Prop.UNIQ_KEY] = msg_id

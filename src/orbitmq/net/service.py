@@ -18,7 +18,7 @@ from orbitmq.wire.errors import BadHeader, WireError
 
 log = logging.getLogger("orbitmq.net")
 
-Handler = Callable[[Connection, Command], "Command | None | Awaitable[Command | None]"]
+Handler = Callable[[Connection, Command], "Command | Awaitable[Command | None] | None"]
 
 
 class RequestService:

@@ -151,7 +151,8 @@ def stage_batch(
         key_end = key_at + 32
         before = batch[properties_at:key_at]
         behind = batch[key_end:next_at]
-        shape = shape_of((before, behind)) if found >= 0 else None
+        # A shorter id at the end of its text would otherwise be filled up with bytes of the next message.
+        shape = shape_of((before, behind)) if found >= 0 and key_end <= next_at else None
         if shape is not None:
             key = batch[key_at:key_end]
             if b"\x02" in key:

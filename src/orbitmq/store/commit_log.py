@@ -205,14 +205,20 @@ class CommitLog:
         return staged
 
     def roll_back(self) -> None:
-        """After a failed write: nothing staged happened, the places are given again."""
+        """After a failed write: nothing staged happened, the places are given again.
+
+        What the write left on the disk is wiped out, or the next recovery would take it for messages. OSError when
+        that fails too.
+        """
         self.staged.undo()
         self.staged = Staged()
         self._parts.clear()
         self.position = self._staged_from = self._start_position
+        reached = self._segment_base
         base = self.position - self.position % self.series.segment_bytes
-        if base != self._segment_base:
+        if base != reached:
             self._use_segment(base)
+        self.series.wipe(self.position, reached + self.series.segment_bytes)
 
     # --- reading ----------------------------------------------------------------------------------------------
 

@@ -247,7 +247,7 @@ class ConsumeQueue:
         self.min_offset = min(self.min_offset, offset)
 
     def raise_minimum(self, log_start: int) -> bool:
-        """After old log files went: forgets units that point below `log_start`, by binary search. True when it moved."""
+        """After old log files went: forgets units that point below `log_start`. True when the minimum moved."""
         low, high = self.min_offset, self.max_offset
         while low < high:
             middle = (low + high) // 2

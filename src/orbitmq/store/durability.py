@@ -12,7 +12,7 @@ from enum import Enum
 
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.disk import Disk
-from orbitmq.store.flush import Runner
+from orbitmq.store.flush import Job, Runner
 
 
 class Durable(Enum):
@@ -79,26 +79,26 @@ class Durability:
         target = self._log.position
         if target <= self.offset:
             return
+        self._busy = True
+        self._runner.submit(self.flush_job(), lambda error: self._finished(target, error))
+
+    def flush_job(self) -> Job:
+        """What has to be done in the disk thread for all that is written now."""
         series = self._log.series
-        size = series.segment_bytes
-        first = self.offset - self.offset % size
-        descriptors = [series.fd(base) for base in series.bases if first <= base < target]
+        first = self.offset - self.offset % series.segment_bytes
+        descriptors = [series.fd(base) for base in series.bases if first <= base < self._log.position]
         fdatasync = self._disk.fdatasync
 
         def job() -> None:
             for fd in descriptors:
                 fdatasync(fd)
 
-        self._busy = True
-        self._runner.submit(job, lambda error: self._finished(target, error))
+        return job
 
     def _finished(self, target: int, error: BaseException | None) -> None:
         self._busy = False
         if error is not None:
-            self.failed = True
-            self._on_failed(error)
-            while self._waiters:
-                self._waiters.popleft()[2](Durable.FAILED)
+            self.fail(error)
             return
         self.offset = target
         self._on_flushed(target)
@@ -107,6 +107,13 @@ class Durability:
             waiters.popleft()[2](Durable.YES)
         if waiters or self._continuous:
             self.kick()
+
+    def fail(self, error: BaseException) -> None:
+        """Final: nothing that is not on the device by now is acknowledged any more."""
+        self.failed = True
+        self._on_failed(error)
+        while self._waiters:
+            self._waiters.popleft()[2](Durable.FAILED)
 
     def expire(self, now_ms: int) -> None:
         """Waiters stand in order of time, so the first one that may still wait ends the search."""

@@ -57,7 +57,7 @@ class ThreadRunner:
             error: BaseException | None = None
             try:
                 job()
-            except OSError as failure:
+            except Exception as failure:  # whatever it is, the thread must live on: all acks depend on it
                 error = failure
             try:
                 self._loop.call_soon_threadsafe(done, error)

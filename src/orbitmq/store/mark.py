@@ -2,7 +2,7 @@
 
 The checkpoint of the original format only knows times, so a start after a crash would read a whole log file; this note
 lets it begin within the last seconds. It also knows how long each queue was, which nothing else tells once the
-end of a queue's file is lost. It is a hint: missing, stale or damaged, the start falls back to the checkpoint.
+end of a queue's file is lost. It is a hint: where it is missing or stale, the start falls back to the checkpoint.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class RecoveryMark:
     """By topic and queue id, the queue's end when the note was made."""
     checkpoint_ms: int = 0
     """The checkpoint's time when the note was made: another one means that another broker was here since."""
+    damaged: bool = False
+    """There is a note that cannot be read: the disk has lost something, and perhaps not only here."""
 
     @classmethod
     def load(cls, disk: Disk, path: str) -> RecoveryMark:
@@ -50,9 +52,9 @@ class RecoveryMark:
             file = msgspec.json.decode(disk.read_file(path), type=_File)
             note = msgspec.json.decode(file.note, type=_Note)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return cls()
+            return cls(damaged=True)
         if crc32(bytes(file.note)) != file.crc:
-            return cls()
+            return cls(damaged=True)
         return cls(note.safe_offset, note.deleted_topics, note.queue_ends, note.checkpoint_ms)
 
     def save(self, disk: Disk, path: str) -> None:

@@ -276,8 +276,14 @@ class MessageStore:
 
     def abandon_staged(self, error: OSError) -> None:
         """Staging or committing failed: nothing of it happened."""
-        self.log.roll_back()
         self._write_failed(error)
+        try:
+            self.log.roll_back()
+        except OSError as worse:
+            self.fault = Fault(
+                f"half a message at the end of the log cannot be taken back ({worse}); restart the broker", False
+            )
+            log.critical("%s", self.fault.reason)
 
     def when_durable(self, end: int, waiter: Waiter) -> None:
         """Under asynchronous flush an ack does not wait for the device."""
@@ -377,23 +383,36 @@ class MessageStore:
 
     def _start_sync(self) -> None:
         """Queues, index and checkpoint: what bounds the work of the next recovery."""
-        if self._waiting_dispatch or self.dispatcher.behind:
+        if self.dispatcher.behind:
             return
-        position, store_ms = self.durability.offset, self.log.store_ms
+        # What queues hold now: all that is flushed, or, where acks do not wait for that, all that is written.
+        position = self.durability.offset if self.settings.sync_flush else self.log.position
+        store_ms = self.log.store_ms
         if position == self.mark.safe_offset:
             return
+        flush_log = self.durability.flush_job()
+        queues = [queue for queue in self._queues.values() if queue.unsynced]
         paths = self._unsynced_paths()
         ends = self._queue_ends()
         index_ms = self.checkpoint.index_ms
+        log_flushed = False
 
         def job() -> None:
-            nonlocal index_ms
+            nonlocal index_ms, log_flushed
+            flush_log()
+            log_flushed = True
             self._sync_files(paths)
             if self.index is not None:
                 index_ms = self.index.flush()
 
         def done(error: BaseException | None) -> None:
-            if error is None and self._opened:
+            if error is not None:
+                log.error("the store could not be brought to the disk: %s", error)
+                for queue in queues:
+                    queue.unsynced = True
+                if not log_flushed:
+                    self.durability.fail(error)
+            elif self._opened:
                 self._save_checkpoint(position, store_ms, index_ms, ends)
 
         self._runner.submit(job, done)

@@ -1,7 +1,7 @@
 """Property texts that come again and again, differing only in the message's unique id.
 
-A producer renders the same properties in the same order for every message, so what stands before and behind the unique
-id is nearly always known. For a known shape the stored text, the tag's hash and the absence of further keys are a look-up.
+A producer renders the same properties in the same order for every message, so what stands before and behind the
+unique id is nearly always known. For a known shape the stored text and the tag's hash are a look-up.
 """
 
 from __future__ import annotations

@@ -82,6 +82,7 @@ class QueueReader:
         if offset >= high or offset < low:
             return ReadResult(*_outside(offset, low, high), low, high, [], 0, 0)
         limits = self.limits
+        max_count = max(1, max_count)  # the Go client's poll asks for 0, and one message is always allowed
         scan = min(max_count, limits.memory_count) if tag_codes is None and accept is None else SCAN_UNITS
         units = queue.read_units(offset, scan)
         if not units:
@@ -155,8 +156,9 @@ class QueueReader:
                 continue
             record = self._log.read(position, size)
             if not record:
-                removed = removed or position < self._log.start
-                if position >= self._log.start:
+                if 0 <= position < self._log.start:
+                    removed = True
+                else:
                     self._report(queue, offset + scanned - 1, position, "no record lies there")
                 continue
             if offset + scanned <= queue.checked_from:

@@ -38,7 +38,7 @@ def recover(store: MessageStore, clean: bool, is_known: Callable[[str], bool]) -
     start = tail_from = _start(store, clean)
     if not clean or dropped:
         start = min(start, _record_or_file_start(store, max(covered, series.start)))
-    why = _shorter_queue(store)
+    why = "recovery.json is damaged" if store.mark.damaged else _shorter_queue(store)
     if not why:
         try:
             return _walk(store, RecoveryReport(clean), start, tail_from, is_known, dropped)

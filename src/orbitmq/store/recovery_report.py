@@ -43,7 +43,7 @@ class RecoveryReport:
             )
         if self.why_whole:
             log.warning(
-                "a queue has lost units (%s): the whole log was read to make them anew", self.why_whole
+                "queues may have lost units (%s): the whole log was read to make them anew", self.why_whole
             )
         for damage in self.damage:
             log.error(

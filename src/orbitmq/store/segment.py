@@ -6,6 +6,7 @@ import mmap
 import os
 from bisect import bisect_right
 from collections import OrderedDict
+from itertools import pairwise
 
 from orbitmq.store.disk import Disk
 from orbitmq.store.errors import StoreError
@@ -18,7 +19,7 @@ def segment_name(offset: int) -> str:
 
 
 class DescriptorCache:
-    """Open files of the many small series (one per queue), so that ten thousand topics do not need as many descriptors."""
+    """Open files of the many small series (one per queue): ten thousand topics do not need as many descriptors."""
 
     def __init__(self, disk: Disk, limit: int = 4096) -> None:
         self._disk = disk
@@ -62,7 +63,7 @@ class SegmentSeries:
         self.bases: list[int] = []
 
     def load(self) -> None:
-        """Takes the files found; one of another length than configured would make every offset wrong, so it is refused."""
+        """Takes the files found. One of another length than configured would make every offset wrong: refused."""
         names = [n for n in self._disk.listdir(self.directory) if len(n) == NAME_DIGITS and n.isdigit()]
         bases = []
         for name in names:
@@ -78,7 +79,7 @@ class SegmentSeries:
                     "size it was written with, or restore the file from a copy"
                 )
             bases.append(int(name))
-        for before, base in zip(bases, bases[1:], strict=False):
+        for before, base in pairwise(bases):
             if base != before + self.segment_bytes:
                 raise StoreError(
                     f"{self.directory}: after file {segment_name(before)} comes {segment_name(base)}, the file(s) "
@@ -185,6 +186,13 @@ class SegmentSeries:
         self.bases.remove(base)
         return path
 
+    def wipe(self, start: int, end: int) -> None:
+        """These bytes read as zero afterwards; the files stay."""
+        for base in self.bases:
+            first, last = max(start, base), min(end, base + self.segment_bytes)
+            if first < last:
+                self._disk.zero_range(self.fd(base), first - base, last - first)
+
     def truncate_from(self, offset: int) -> None:
         """Everything from `offset` on reads as zero afterwards; files that start past it are deleted.
 
@@ -194,9 +202,7 @@ class SegmentSeries:
             self.remove(base)
         index = bisect_right(self.bases, offset) - 1
         if index >= 0:
-            base = self.bases[index]
-            if offset < base + self.segment_bytes:
-                self._disk.zero_range(self.fd(base), offset - base, base + self.segment_bytes - offset)
+            self.wipe(offset, self.bases[index] + self.segment_bytes)
 
     def destroy(self) -> None:
         for base in list(self.bases):

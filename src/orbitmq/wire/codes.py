@@ -170,6 +170,8 @@ class OrbitCode(IntEnum):
     LIST_SCHEDULED = 900001
     """Messages that wait for their delivery time, a page at a time: see `broker/timing/listing.py`."""
     LIST_HALF_MESSAGES = 900101
+    GROUP_MEMBERS = 900201
+    """The members of a consumer group, each with its own subscriptions, and where they disagree."""
 
 
 class ResponseCode(IntEnum):

@@ -107,6 +107,8 @@ def test_one_queue_and_an_exact_offset_can_be_named(world: World, marked: int) -
     assert reset(world, marked, queueId=1) == {mq("orders", 1): 3}
     assert reset(world, -1, queueId=1, offset=2) == {mq("orders", 1): 2}
     assert len(reset(world, marked, queueId=-1)) == 2
+    assert reset(world, -1, offset=4) == {mq("orders", 0): 4, mq("orders", 1): 4}
+    assert reset(world, -1, offset=9) == {mq("orders", 0): 5, mq("orders", 1): 5}
     wrong = {"topic": "orders", "group": "billing", "timestamp": -1, "isForce": True}
     assert "no queue 2" in world.refusal(R.INVOKE_BROKER_TO_RESET_OFFSET, **wrong, queueId=2)[1]
     assert "0 to 5" in world.refusal(R.INVOKE_BROKER_TO_RESET_OFFSET, **wrong, queueId=1, offset=6)[1]

@@ -64,7 +64,7 @@ class CleaningStore(MessageStore):
 class World:
     """What `orbitmq.broker.admin` sees as the broker, and how to fill it."""
 
-    def __init__(self, root: Path, *, index: bool = True) -> None:
+    def __init__(self, root: Path, *, index: bool = True, disk: Disk | None = None) -> None:
         self.now = T0
         self.config = BrokerConfig(broker_name="b1", message_index_enable=index)
         self.config_path: str | None = None
@@ -78,7 +78,7 @@ class World:
             index_enable=index,
             sync_flush=False,
         )
-        self.store = CleaningStore(settings, Disk(), lambda: self.now)
+        self.store = CleaningStore(settings, disk or Disk(), lambda: self.now)
         self.store.lock()
         self.store.open()
         self.topics = TopicTable(self.config)

@@ -13,7 +13,7 @@ from orbitmq.broker.timing.engine import Engine
 from orbitmq.broker.timing.lookup import State
 from orbitmq.broker.timing.records import cancelling
 from orbitmq.store.consume_queue import UNIT
-from orbitmq.store.disk import Disk
+from orbitmq.store.disk import Disk, StrPath
 from orbitmq.store.flush import InlineRunner, Runner
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.retention import RetentionRules
@@ -31,6 +31,16 @@ class Clock:
 
     def __call__(self) -> int:
         return self.now_ms
+
+
+class QuickDisk(Disk):
+    """Promises what it does not keep: none of these tests pulls the plug of the machine."""
+
+    def fdatasync(self, fd: int) -> None:
+        return
+
+    def fsync_dir(self, path: StrPath) -> None:
+        return
 
 
 class World:
@@ -52,7 +62,7 @@ class World:
         keep_ms: int = 0,
     ) -> None:
         self.clock = clock or Clock()
-        self.disk = disk or Disk()
+        self.disk = disk or QuickDisk()
         self.runner = runner or InlineRunner()
         self.offsets = DelayOffsets()
         self.retention = RetentionRules(keep_ms=keep_ms, max_used=2.0, force_used=2.0, refuse_used=2.0)
@@ -134,6 +144,7 @@ class World:
         """Everything that is due now."""
         for _ in range(10_000):
             if not self.engine.step(self.clock(), lambda: False):
+                self.store.tick()
                 return
         raise AssertionError("the engine finds no end")
 
@@ -146,6 +157,8 @@ class World:
 
     def _next_ms(self) -> int:
         """As `next_ms`, but without the looks in between that find nothing."""
+        if self.store.refusal:
+            return self.engine.next_ms(self.clock())
         times = [t for t in [self.engine.agenda.next_ms(self.clock())] if t is not None]
         for level in self.engine.levels:
             queue = self.engine.level_queue(level)

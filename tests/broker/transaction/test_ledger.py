@@ -198,7 +198,7 @@ class Transactions(RuleBasedStateMachine):
         """Under any of the offsets that the producer may know."""
         offsets = self.offsets_of[name]
         offset = offsets[which % len(offsets)]
-        standing = self.ledger.resolve(offset, name)
+        standing = self.ledger.find(offset) or self.ledger.moved_before(name)
         if not isinstance(standing, Half):
             # Refused or already over; only what was put aside before a restart may be unknown.
             assert name in self.said or name in self.given_up, "an open transaction was refused"

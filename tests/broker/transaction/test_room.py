@@ -1,45 +1,28 @@
-"""Transactions on a real store, with a clock that tests move: 15 questions take no time."""
+"""Sending and asking on a real store, with a clock that tests move: 15 questions take no time."""
 
 from __future__ import annotations
 
 import asyncio
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from orbitmq.broker.offsets import OffsetTable
-from orbitmq.broker.transaction import records
-from orbitmq.config import BrokerRole
+from orbitmq.store.cleaner import DISK_FULL
 from orbitmq.store.commit_log import CommitLog
-from orbitmq.wire import fastjson
-from orbitmq.wire.codes import OrbitCode, RequestCode, ResponseCode, SysFlag
+from orbitmq.wire.codes import RequestCode, ResponseCode, SysFlag
 from orbitmq.wire.command import request
 from orbitmq.wire.message import decode_record
 from orbitmq.wire.message_id import offset_msg_id, pack_host
 from orbitmq.wire.topics import HALF_TOPIC, OP_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
-from tests.broker.transaction.world import HOST, T0, UNANSWERED, Peer, World
-
-GOLDEN = Path(__file__).parents[2] / "data" / "golden" / "store"
-COMMIT, ROLLBACK, UNKNOWN = SysFlag.TX_COMMIT, SysFlag.TX_ROLLBACK, SysFlag.TX_NONE
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    yield made
-    made.close()
-
-
-def checks(peer: Peer) -> list[dict[str, Any]]:
-    """The questions a producer got."""
-    return [command.ext for command in peer.sent if command.code == RequestCode.CHECK_TRANSACTION_STATE]
-
-
-def place(question: dict[str, Any]) -> tuple[int, int]:
-    return int(question["tranStateTableOffset"]), int(question["commitLogOffset"])
+from tests.broker.transaction.world import (
+    COMMIT,
+    HOST,
+    T0,
+    Peer,
+    World,
+    checks,
+    place,
+)
 
 
 class TestSending:
@@ -96,124 +79,6 @@ class TestSending:
     def test_refused_when_the_properties_leave_no_room_for_the_count(self, world: World) -> None:
         reply = world.send(TRAN_MSG="true", PGROUP="pg", big="x" * 32_600)
         assert reply.code == ResponseCode.MESSAGE_ILLEGAL
-
-
-class TestEnding:
-    def test_commit_writes_the_real_message_and_then_the_op(self, world: World) -> None:
-        half_place = world.prepare(queue_id=3, body=b"b", TAGS="a")
-        assert world.end(half_place, COMMIT).code == 0
-        (real,) = world.records("TopicA", 3)
-        (half,) = world.records(HALF_TOPIC)
-        (op,) = world.records(OP_TOPIC)
-        assert real.sys_flag & SysFlag.TX_MASK == SysFlag.TX_COMMIT
-        assert real.prepared_offset == half.physical_offset
-        assert (real.properties, real.body, real.born_ms, real.born_host, real.flag) == (
-            half.properties,
-            half.body,
-            half.born_ms,
-            half.born_host,
-            half.flag,
-        )
-        assert (op.body, op.properties_raw, op.queue_id) == (b"0", b"WAIT\x01true\x02TAGS\x01d", 0)
-        assert op.born_host == HOST
-        assert real.physical_offset + real.size == op.physical_offset
-
-    def test_rollback_writes_only_the_op(self, world: World) -> None:
-        half_place = world.prepare()
-        assert world.end(half_place, ROLLBACK).code == 0
-        assert not world.records("TopicA")
-        assert world.bodies(OP_TOPIC) == [b"0"]
-        world.join("pg")
-        world.round()
-        assert len(world.records(HALF_TOPIC)) == 1
-
-    def test_saying_it_again_changes_nothing(self, world: World) -> None:
-        half_place = world.prepare()
-        for _ in range(3):
-            assert world.end(half_place, COMMIT).code == 0
-        assert len(world.records("TopicA")) == len(world.records(OP_TOPIC)) == 1
-        reply = world.end(half_place, ROLLBACK)
-        assert reply.code == 1 and "committed before" in (reply.remark or "")
-
-    def test_a_rolled_back_message_is_never_delivered(self, world: World) -> None:
-        half_place = world.prepare()
-        world.end(half_place, ROLLBACK)
-        assert world.end(half_place, COMMIT).code == 1
-        world.restart(saved=False)
-        world.end(half_place, COMMIT)
-        assert not world.records("TopicA")
-
-    def test_not_known_yet_leaves_it_open(self, world: World) -> None:
-        half_place = world.prepare()
-        assert world.end(half_place, UNKNOWN).code == 0
-        assert world.end(half_place, COMMIT).code == 0
-        assert len(world.records("TopicA")) == 1
-
-    def test_oneway_is_not_answered(self, world: World) -> None:
-        half_place = world.prepare()
-        assert world.end(half_place, COMMIT, oneway=True) is UNANSWERED
-        assert len(world.records("TopicA")) == 1
-
-    @pytest.mark.parametrize(
-        ("changed", "why"),
-        [
-            ({"group": "other"}, "group wrong"),
-            ({"queue_offset": 7}, "table offset wrong"),
-            ({"log_offset": 5}, "prepared transaction message failed"),
-            ({"log_offset": 1 << 60}, "prepared transaction message failed"),
-            ({"log_offset": -1}, "prepared transaction message failed"),
-            ({"decision": 4}, "must be 8"),
-        ],
-    )
-    def test_foreign_numbers_are_refused(self, world: World, changed: dict[str, Any], why: str) -> None:
-        queue_offset, log_offset = world.prepare()
-        fields = {
-            "group": "pg",
-            "queue_offset": queue_offset,
-            "log_offset": log_offset,
-            "decision": COMMIT,
-            **changed,
-        }
-        reply = world.end(
-            (fields["queue_offset"], fields["log_offset"]), fields["decision"], group=fields["group"]
-        )
-        assert reply.code == 1 and why in (reply.remark or "")
-        assert not world.records("TopicA") and not world.records(OP_TOPIC)
-
-    def test_an_ordinary_message_is_not_a_transaction(self, world: World) -> None:
-        reply = world.send(PGROUP="pg")
-        log_offset = int(reply.ext["msgId"][16:], 16)
-        assert world.end((0, log_offset), COMMIT).code == 1
-        assert len(world.records("TopicA")) == 1
-
-    def test_a_slave_ends_nothing(self, world: World) -> None:
-        half_place = world.prepare()
-        world.config.broker_role = BrokerRole.SLAVE
-        assert world.end(half_place, COMMIT).code == ResponseCode.SLAVE_NOT_AVAILABLE
-
-    def test_a_store_that_takes_no_writes_refuses_and_can_be_asked_again(self, world: World) -> None:
-        half_place = world.prepare()
-        world.store.refuse_writes("disk full")
-        assert world.end(half_place, COMMIT).code == ResponseCode.SERVICE_NOT_AVAILABLE
-        world.store.fault = None
-        assert world.end(half_place, COMMIT).code == 0
-        assert len(world.records("TopicA")) == 1
-
-    def test_a_delayed_message_waits_after_its_commit(self, world: World) -> None:
-        half_place = world.prepare(DELAY="3")
-        world.delays.delayed.clear()
-        world.end(half_place, COMMIT)
-        assert world.delays.delayed == ["3"]
-        (real,) = world.records("TopicA")
-        assert world.delays.stored == [(real.physical_offset, 0)]
-
-    def test_a_delay_that_cannot_be_is_refused_before_and_not_after(self, world: World) -> None:
-        reply = world.send(TRAN_MSG="true", PGROUP="pg", DELAY="many")
-        assert reply.code == ResponseCode.MESSAGE_ILLEGAL and not world.records(HALF_TOPIC)
-        half_place = world.prepare(DELAY="3")
-        world.delays.broken = True
-        assert world.end(half_place, COMMIT).code == 0
-        assert len(world.records("TopicA")) == 1
 
 
 class TestQuestions:
@@ -433,155 +298,41 @@ class TestQuestions:
         assert world.end(half_place, COMMIT).code == 1
 
 
-class TestRestart:
-    def test_open_ones_stay_open_and_ended_ones_ended(self, world: World) -> None:
-        places = [world.prepare(f"T{i}") for i in range(4)]
-        world.end(places[1], COMMIT)
-        world.end(places[2], ROLLBACK)
-        for saved in (True, False):
-            world.restart(saved=saved)
-            assert world.progress() == (0, 0)
-            assert list(world.transactions.ledger.open) == [0, 3]
-        assert world.end(places[1], COMMIT).code == 0
-        assert len(world.records("TopicA")) == 1, "repeated after the restart"
-        producer = world.join("pg")
-        world.round()
-        assert [question["msgId"] for question in checks(producer)] == ["T0", "T3"]
+class TestOldLogFiles:
+    def test_a_file_with_an_open_transaction_goes_when_that_was_taken_along(self, world: World) -> None:
+        first = world.prepare("T1")
+        second = world.prepare("T2")
+        (guard,) = world.store.cleaner.guards
+        assert not guard(second[1] + 1)
+        assert guard(first[1]), "nothing of it lies before"
+        world.transactions.tick()
+        assert guard(second[1] + 1)
+        carried = world.records(HALF_TOPIC)[2:]
+        assert [message.properties["TRAN_PREPARED_QUEUE_OFFSET"] for message in carried] == ["0", "1"]
+        world.end((2, carried[0].physical_offset), COMMIT)
+        assert len(world.records("TopicA")) == 1
 
-    def test_the_number_of_questions_goes_on_where_it_was(self, world: World) -> None:
-        world.prepare()
-        producer = world.join("pg")
-        for _ in range(10):
-            world.round()
-        world.restart(saved=False)
-        producer = world.join("pg")
-        for _ in range(6):
-            world.round()
-        assert len(checks(producer)) == 5
+    def test_one_that_nobody_will_be_asked_for_is_put_aside(self, world: World) -> None:
+        _, log_offset = world.prepare()
+        world.now += 73 * 3_600_000
+        (guard,) = world.store.cleaner.guards
+        assert not guard(log_offset + 1)
+        world.transactions.tick()
         assert len(world.records(TRANS_CHECK_MAX_TIME_TOPIC)) == 1
+        assert guard(log_offset + 1)
 
-    def test_a_real_message_without_its_op_is_not_delivered_again(self, world: World) -> None:
-        """What a crash in the middle of the write of a commit leaves."""
-        half_place = world.prepare(body=b"once")
-        (half,) = world.records(HALF_TOPIC)
-        world.store.put(records.real(half, "TopicA", 0).finish())
-        world.restart()
-        assert world.bodies(OP_TOPIC) == [b"0"]
-        assert not world.transactions.ledger.open
-        world.end(half_place, COMMIT)
-        assert world.bodies("TopicA") == [b"once"]
+    def test_also_when_the_disk_is_full(self, world: World) -> None:
+        _, log_offset = world.prepare()
+        (guard,) = world.store.cleaner.guards
+        world.store.refuse_writes(f"{DISK_FULL} (95% used)")
+        assert not guard(log_offset + 1)
+        world.transactions.tick()
+        assert guard(log_offset + 1)
 
-    def test_ops_as_5_x_writes_them(self, world: World) -> None:
-        places = [world.prepare(f"T{i}") for i in range(3)]
-        world.put(OP_TOPIC, b"0,2,", TAGS="d")
-        world.put(OP_TOPIC, b"garbage", TAGS="d")
-        world.put(OP_TOPIC, b"1", TAGS="x")
-        world.restart()
-        assert list(world.transactions.ledger.open) == [1]
-        assert world.end(places[0], COMMIT).code == 0
-        assert not world.records("TopicA")
-
-    def test_progress_ahead_of_the_queue_does_not_hide_new_messages(self, world: World) -> None:
-        """After a power failure the table may have reached the disk and the log's end not."""
-        world.prepare("T0")
-        world.end((0, 0), ROLLBACK)
-        world.offsets.commit("CID_RMQ_SYS_TRANS", HALF_TOPIC, 0, 50)
-        world.restart(saved=False)
-        assert world.progress()[0] == 1 and "consumerOffset.json" in world.saved
-        half_place = world.prepare("T1")
-        world.restart()
-        assert world.end(half_place, COMMIT).code == 0
-
-    def test_without_an_id_of_its_own_a_message_is_still_recognised(self, world: World) -> None:
-        for _ in range(2):
-            world.send(sys_flag=SysFlag.TX_PREPARED, PGROUP="pg", queue_id=1, body=b"same")
-        world.join("pg")
-        world.round()
-        world.restart(saved=False)
-        assert list(world.transactions.ledger.open) == [2, 3]
-
-
-class TestListing:
-    def ask(self, world: World, **fields: str) -> dict[str, Any]:
-        reply = world.ask(request(OrbitCode.LIST_HALF_MESSAGES, fields))
-        assert reply.code == 0, reply.remark
-        data: dict[str, Any] = fastjson.loads(reply.body)
-        return data
-
-    def test_open_ones_with_everything_a_person_asks_for(self, world: World) -> None:
-        world.prepare("T1", queue_id=3, TAGS="a", KEYS="k1 k2", group="g1")
-        world.end(world.prepare("T2"), COMMIT)
-        world.join("g1")
-        world.round()
-        found = self.ask(world)
-        assert found["open"] == 1 and found["nextOffset"] == -1
-        (row,) = found["halfMessages"]
-        assert row["msgId"] == "T1" and row["topic"] == "TopicA" and row["queueId"] == 3
-        assert row["producerGroup"] == "g1" and row["producersOnline"] == 1 and row["checkTimes"] == 1
-        assert row["keys"] == "k1 k2" and row["tags"] == "a" and row["queueOffset"] == 2
-        assert row["bornTimestamp"] == T0 and row["immunityTime"] == 6000
-
-    def test_pages_and_filters(self, world: World) -> None:
-        for i in range(5):
-            world.prepare(f"T{i}", group=f"g{i % 2}", topic="TopicB" if i == 4 else "TopicA")
-        first = self.ask(world, maxNum="2")
-        assert [row["msgId"] for row in first["halfMessages"]] == ["T0", "T1"] and first["nextOffset"] == 2
-        rest = self.ask(world, maxNum="9", fromOffset="2")
-        assert [row["msgId"] for row in rest["halfMessages"]] == ["T2", "T3", "T4"] and rest[
-            "nextOffset"
-        ] == -1
-        assert [row["msgId"] for row in self.ask(world, producerGroup="g1")["halfMessages"]] == ["T1", "T3"]
-        assert [row["msgId"] for row in self.ask(world, topic="TopicB")["halfMessages"]] == ["T4"]
-        assert self.ask(world, producerGroup="nobody")["halfMessages"] == []
-
-
-def test_the_store_of_a_java_broker_is_taken_over(tmp_path: Path) -> None:
-    """Two transactions are pending there, asked for 12 times already; the others are over."""
-    shutil.copytree(GOLDEN, tmp_path / "store")
-    offsets = OffsetTable()
-    offsets.from_json(fastjson.loads((tmp_path / "store/config/consumerOffset.json").read_bytes()))
-    world = World(tmp_path / "store", now=1_794_773_300_000, offsets=offsets)
-    ledger = world.transactions.ledger
-    assert [(half.queue_offset, half.checks) for half in ledger.open.values()] == [(64, 12), (65, 12)]
-    assert ledger.progress() == (64, 30)
-    assert not world.store.refusal
-    producer = world.join("golden_tx_producer")
-    committed = len(world.records("GoldenTx", 2))
-    world.round()
-    assert [question["msgId"][-4:] for question in checks(producer)] == ["0185", "0186"]
-    assert world.end(place(checks(producer)[0]), COMMIT, group="golden_tx_producer").code == 0
-    assert world.records("GoldenTx", 2)[committed].body.startswith(b"tx-pending-1")
-    for _ in range(4):
-        world.round()
-    assert len(checks(producer)) == 2 + 2
-    assert len(world.records(TRANS_CHECK_MAX_TIME_TOPIC)) == 1
-    world.close()
-
-
-def test_what_we_write_looks_like_what_the_java_broker_wrote(world: World, tmp_path: Path) -> None:
-    """Field by field, for a transaction that was asked for once and then committed."""
-    shutil.copytree(GOLDEN, tmp_path / "golden")
-    golden = World(tmp_path / "golden", now=1_794_773_300_000)
-    theirs = next(m for m in golden.records("GoldenTx", 2) if m.body.startswith(b"tx-late-commit-10"))
-    their_half = next(m for m in golden.records(HALF_TOPIC) if m.physical_offset == theirs.prepared_offset)
-    their_op = next(m for m in golden.records(OP_TOPIC) if m.body == str(their_half.queue_offset).encode())
-    first = next(m for m in golden.records(HALF_TOPIC) if m.msg_id == theirs.msg_id)
-    properties = dict(first.properties)
-    for name in ("REAL_TOPIC", "REAL_QID", "CLUSTER", "WAIT"):
-        del properties[name]
-    world.send("GoldenTx", first.body, sys_flag=SysFlag.TX_PREPARED, queue_id=2, **properties)
-    producer = world.join("golden_tx_producer")
-    world.round()
-    assert world.end(place(checks(producer)[0]), COMMIT, group="golden_tx_producer").code == 0
-    (ours,) = world.records("GoldenTx", 2)
-    our_half = world.records(HALF_TOPIC)[-1]
-    (our_op,) = world.records(OP_TOPIC)
-    for mine, other in ((ours, theirs), (our_half, their_half), (our_op, their_op)):
-        assert {**mine.properties, "CLUSTER": ""} == {**other.properties, "CLUSTER": ""}
-        assert (mine.sys_flag, mine.queue_id, mine.reconsume_times) == (
-            other.sys_flag,
-            other.queue_id,
-            other.reconsume_times,
-        )
-    assert ours.body == theirs.body and ours.prepared_offset == our_half.physical_offset
-    golden.close()
+    def test_not_while_the_store_cannot_write(self, world: World) -> None:
+        _, log_offset = world.prepare()
+        (guard,) = world.store.cleaner.guards
+        assert not guard(log_offset + 1)
+        world.store.refuse_writes("broken")
+        world.transactions.tick()
+        assert not guard(log_offset + 1)

@@ -33,6 +33,7 @@ from orbitmq.wire.topics import TRANSACTION_GROUP
 from tests.broker.fakes import FakeChannel, beat
 
 T0 = 1_700_000_000_000
+COMMIT, ROLLBACK, UNKNOWN = SysFlag.TX_COMMIT, SysFlag.TX_ROLLBACK, SysFlag.TX_NONE
 HOST = "127.0.0.1:10911"
 UNANSWERED = Command(code=-1)
 
@@ -243,3 +244,13 @@ class World:
             self.offsets.query(TRANSACTION_GROUP, topic, 0)
             for topic in ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC")
         )
+
+
+def checks(peer: Peer) -> list[dict[str, str]]:
+    """The questions a producer got."""
+    return [command.ext for command in peer.sent if command.code == RequestCode.CHECK_TRANSACTION_STATE]
+
+
+def place(question: dict[str, str]) -> tuple[int, int]:
+    """Where the half message is that a question is about."""
+    return int(question["tranStateTableOffset"]), int(question["commitLogOffset"])

@@ -52,6 +52,10 @@ def runtime_table(broker: Broker) -> dict[str, str]:
         "earliestMessageTimeStamp": str(store.earliest_ms()),
         "remainHowManyDataToFlush": bytes_text(store.flush_behind_bytes),
         "startAcceptSendRequestTimeStamp": str(broker.config.start_accept_send_request_time_stamp),
+        # Not of the protocol: groups whose members subscribe differently lose messages without another sign.
+        "subscriptionMismatchGroups": str(len(broker.clients.mismatched_groups())),
+        "subscriptionMismatchTotal": str(broker.clients.mismatch_total),
+        "subscriptionMismatchRefusedTotal": str(broker.clients.mismatch_refused_total),
     }
     return {**THREAD_POOLS, **broker.stats.runtime(broker.clock()), **own, **store.runtime_info()}
 

@@ -9,13 +9,14 @@ import msgspec
 
 from orbitmq.broker.admin.common import json_reply, refuse_on_slave, refused
 from orbitmq.broker.admin.context import Broker, Handler
-from orbitmq.broker.clients import Client
+from orbitmq.broker.clients import Client, Mismatch
 from orbitmq.broker.groups import GroupConfig
+from orbitmq.broker.subscriptions import expression_meaning
 from orbitmq.net.connection import Connection
 from orbitmq.net.errors import RequestError
 from orbitmq.wire import bodies, fastjson
 from orbitmq.wire import topics as names
-from orbitmq.wire.codes import LANGUAGES, RequestCode, ResponseCode
+from orbitmq.wire.codes import LANGUAGES, OrbitCode, RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers import (
     ConsumerGroupHeader,
@@ -108,16 +109,46 @@ def consumer_connections(broker: Broker, conn: Connection, cmd: Command) -> Comm
     if mismatches:
         # Not of the protocol, and skipped by peers that do not know it: members that overwrite each other's
         # subscription lose messages without any other sign.
-        answer["mismatches"] = [
-            {
-                "clientId": m.client_id,
-                "topic": m.topic,
-                "theirs": m.theirs,
-                "groups": m.groups,
-                "text": str(m),
-            }
-            for m in mismatches
-        ]
+        answer["mismatches"] = _told(mismatches)
+    return json_reply(cmd, answer)
+
+
+def _told(mismatches: Iterable[Mismatch]) -> list[dict[str, object]]:
+    return [
+        {"clientId": m.client_id, "topic": m.topic, "theirs": m.theirs, "groups": m.groups, "text": str(m)}
+        for m in mismatches
+    ]
+
+
+def group_members(broker: Broker, conn: Connection, cmd: Command) -> Command:
+    """GROUP_MEMBERS: the connection list says what the group reads, this says what each member wants."""
+    name = parse(ConsumerGroupHeader, cmd.ext, cmd.code).consumer_group
+    group = broker.clients.consumer_group(name)
+    if group is None:
+        raise RequestError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
+    members = [
+        {
+            "clientAddr": member.conn.peer,
+            "clientId": member.client_id,
+            "joinedTimestamp": member.joined_ms,
+            "language": _language(member),
+            "lastUpdateTimestamp": member.last_seen_ms,
+            "subscriptions": {
+                topic: expression_meaning(subscription)
+                for topic, subscription in sorted(member.subscriptions.items())
+            },
+            "version": member.version,
+        }
+        for member in group.members.values()
+    ]
+    answer = {
+        "consumeFromWhere": group.consume_from_where,
+        "consumeType": group.consume_type,
+        "members": members,
+        "messageModel": group.message_model,
+        "mismatches": _told(group.mismatches()),
+        "subscriptions": {topic: expression_meaning(s) for topic, s in sorted(group.subscriptions.items())},
+    }
     return json_reply(cmd, answer)
 
 
@@ -187,4 +218,5 @@ HANDLERS: Final[dict[int, Handler]] = {
     RequestCode.GET_ALL_PRODUCER_INFO: all_producers,
     RequestCode.QUERY_TOPICS_BY_CONSUMER: topics_of_group,
     RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: subscription_of_group,
+    OrbitCode.GROUP_MEMBERS: group_members,
 }

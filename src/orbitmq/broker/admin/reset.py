@@ -54,6 +54,8 @@ def plan(broker: Broker, wanted: ResetOffsetHeader) -> Offsets:
 def _target(broker: Broker, wanted: ResetOffsetHeader, queue_id: int) -> int:
     low, high = queue_range(broker, wanted.topic, queue_id)
     if wanted.offset is not None and wanted.offset >= 0:
+        if wanted.queue_id is None or wanted.queue_id < 0:
+            return min(max(wanted.offset, low), high)  # queues differ in length: each goes as near as it can
         if not low <= wanted.offset <= high:
             raise _refused(f"offset {wanted.offset} is outside queue {queue_id}, which holds {low} to {high}")
         return wanted.offset

@@ -36,6 +36,7 @@ class Agenda:
         self._at = 0
         self._heap: list[Entry] = []
         self._far: list[array[int]] = _empty()
+        self._far_first_ms = FOREVER[0]
         self._frozen: Columns | None = None
 
     # --- timers come ----------------------------------------------------------------------------------------
@@ -46,6 +47,7 @@ class Agenda:
             return
         for column, value in zip(self._far, (due, queue_offset, position, size), strict=True):
             column.append(value)
+        self._far_first_ms = min(due, self._far_first_ms)
 
     def put_back(self, entries: list[Entry]) -> None:
         """Taken, but not delivered after all."""
@@ -86,25 +88,32 @@ class Agenda:
         return min(firsts)[:2] if firsts else None
 
     def next_ms(self, now_ms: int) -> int | None:
-        """When to look again: a timer is due, or the next seconds have to be loaded."""
+        """When to look again: a timer is due, or one that is not in memory comes near."""
         head = self.head(now_ms)
         times = [head[0]] if head else []
-        if self.waiting_beyond:
-            times.append(self.bound[0] - self._lead_ms)
+        beyond = self._first_beyond() if self._at >= len(self._near) else None
+        if beyond is not None:
+            times.append(max(beyond, self.bound[0]) - self._lead_ms)
+        return min(times, default=None)
+
+    def _first_beyond(self) -> int | None:
+        """The first delivery time at or above the bound."""
+        times = [run.key(run.cursor)[0] for run in self.runs if run.cursor < run.count]
+        if self._far[0]:
+            times.append(self._far_first_ms)
+        if self._frozen is not None and self._frozen.rows:
+            times.append(int(self._frozen.due.min()))
         return min(times, default=None)
 
     @property
-    def waiting_beyond(self) -> bool:
-        return (
-            bool(self._far[0]) or self._frozen is not None or any(run.cursor < run.count for run in self.runs)
-        )
-
-    @property
     def pending(self) -> int:
-        """How many timers wait, among them those that are cancelled."""
-        frozen = 0 if self._frozen is None else int((~self._frozen.below(self.bound)).sum())
-        stored = sum(run.count - run.cursor for run in self.runs)
-        return len(self._near) - self._at + len(self._heap) + len(self._far[0]) + frozen + stored
+        """How many timers wait, among them those that are cancelled. Looks at all of them: not for every step."""
+        loose = [entry[1] for entry in (*self._near[self._at :], *self._heap)]
+        stored = [_columns(self._far)] + [run.columns.part(run.cursor, run.count) for run in self.runs]
+        if self._frozen is not None:
+            stored.append(self._frozen.where(~self._frozen.below(self.bound)))
+        found = sum(int((part.queue_offset >= self.rolled).sum()) for part in stored)
+        return found + sum(queue_offset >= self.rolled for queue_offset in loose)
 
     def _refill(self, now_ms: int) -> None:
         while self._at >= len(self._near) and self.bound[0] <= now_ms + self._lead_ms:
@@ -130,8 +139,12 @@ class Agenda:
         mask = far.below(reached)
         if not mask.any():
             return []
-        self._far = _arrays(far.where(~mask))
+        self._set_far(far.where(~mask))
         return [far.where(mask)]
+
+    def _set_far(self, columns: Columns) -> None:
+        self._far = _arrays(columns)
+        self._far_first_ms = int(columns.due.min()) if columns.rows else FOREVER[0]
 
     # --- to and from runs -----------------------------------------------------------------------------------
 
@@ -147,7 +160,7 @@ class Agenda:
         """Hands out the timers that are far, to be written as a run; they stay known until that is done."""
         assert self._frozen is None, "one flush at a time"
         self._frozen = _columns(self._far)
-        self._far = _empty()
+        self._set_far(self._frozen.part(0, 0))
         return self._frozen
 
     def flushed(self, run: Run | None) -> None:
@@ -158,7 +171,7 @@ class Agenda:
     def flush_failed(self) -> None:
         frozen, self._frozen = self._frozen, None
         if frozen is not None:
-            self._far = _arrays(joined([_columns(self._far), frozen.where(~frozen.below(self.bound))]))
+            self._set_far(joined([_columns(self._far), frozen.where(~frozen.below(self.bound))]))
 
     def add_run(self, run: Run) -> None:
         run.cursor = run.first_from(self.bound)

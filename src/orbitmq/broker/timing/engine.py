@@ -39,6 +39,8 @@ POLL_MS: Final = 50
 SOURCE_BATCH: Final = 64
 UNFLUSHED_BYTES: Final = 8 << 20
 """Deliveries wait when so much of the log is not on the device yet."""
+_REFUSED_MS: Final = 200
+_CONGESTED_MS: Final = 3
 _NOTE_MS: Final = 1_000
 _SYNC_MS: Final = 1_000
 _PURGE_MS: Final = 60_000
@@ -204,6 +206,12 @@ class Engine:
         if head is None or head > reached:
             self.delivered = reached
 
+    def is_done(self, due_ms: int, queue_offset: int) -> bool:
+        """Whether a timer was delivered, now or before the last start."""
+        if queue_offset < self.indexer.next:
+            return (due_ms, queue_offset) <= self.delivered
+        return self.indexer.was_done(due_ms, queue_offset)
+
     @property
     def is_clean(self) -> bool:
         """Whether `delivered` says exactly which timers wait."""
@@ -283,6 +291,10 @@ class Engine:
 
     def next_ms(self, now_ms: int) -> int:
         """When `step` has something to do again."""
+        if self._store.refusal:
+            return now_ms + _REFUSED_MS
+        if self._congested:
+            return now_ms + _CONGESTED_MS
         times = [now_ms + POLL_MS]
         timer = self.agenda.next_ms(now_ms)
         if timer is not None:

@@ -58,6 +58,10 @@ class Indexer:
         """Whether everything that the last process knew is known again."""
         return self.next >= self._before.indexed or not self.is_behind
 
+    def was_done(self, due_ms: int, queue_offset: int) -> bool:
+        """Whether it was delivered before this start."""
+        return self._before.is_done(due_ms, queue_offset)
+
     def advance(self, out_of_time: Callable[[], bool]) -> None:
         queue = self.queue
         if queue is None:

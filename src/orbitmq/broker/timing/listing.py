@@ -83,6 +83,7 @@ def _answer(command: Command, engine: Engine, rows: list[dict[str, object]], aft
         "next": None if after is None else ":".join(map(str, after)),
         "waitingByLevel": by_level,
         "waitingByTime": engine.agenda.pending,
+        "cancelled": len(engine.cancelled),
     }
     return command.reply(body=fastjson.dumps(body))
 

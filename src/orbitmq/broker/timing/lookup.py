@@ -111,9 +111,7 @@ class Lookup:
             if message.queue_offset < engine.agenda.rolled:
                 return None
             source = 0
-            done = (due_ms, message.queue_offset) <= engine.delivered and (
-                message.queue_offset < engine.indexer.next
-            )
+            done = engine.is_done(due_ms, message.queue_offset)
         else:
             level = self._level(message.queue_id + 1)
             if level is None:

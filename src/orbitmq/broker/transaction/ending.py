@@ -66,7 +66,10 @@ class EndHandler:
         if broker.store.refusal:
             raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, broker.store.refusal)
         message = self._half_message(header)
-        standing = self._room.ledger.resolve(message.queue_offset, records.half_of(message).identity)
+        ledger = self._room.ledger
+        standing = ledger.find(message.queue_offset)
+        if standing is None:
+            standing = ledger.moved_before(records.half_of(message).identity)
         if standing is None:
             raise RequestError(
                 ResponseCode.SYSTEM_ERROR,
@@ -128,8 +131,18 @@ class EndHandler:
         """Writes real message and op messages in this order with one commit; where they end in the log."""
         broker = self._broker
         store = broker.store
-        draft = self._real(message) if outcome is Outcome.COMMITTED else None
-        written: list[InnerMessage] = [draft.finish()] if draft is not None else []
+        written: list[InnerMessage] = []
+        draft: Draft | None = None
+        if outcome is Outcome.COMMITTED:
+            target = records.real_queue(message)
+            if target is None:
+                raise RequestError(
+                    ResponseCode.SYSTEM_ERROR,
+                    "the half message does not tell its topic (REAL_TOPIC, REAL_QID)",
+                )
+            if redraft.asks_for_delay(message.properties):
+                draft = self._delayed(message, *target)
+            written.append(records.real(message, *target) if draft is None else draft.finish())
         # The producer may know the transaction by an offset it had earlier: both are over.
         offsets = list(dict.fromkeys((half.queue_offset, message.queue_offset)))
         written += [records.op(offset, broker.clock(), store.settings.store_host) for offset in offsets]
@@ -141,22 +154,18 @@ class EndHandler:
             ) from error
         for offset, place in zip(offsets, places[-len(offsets) :], strict=True):
             self._room.ledger.ended(offset, outcome, place.queue_offset)
+        if outcome is Outcome.COMMITTED:
+            broker.stats.put(written[0].topic, 1, len(message.body))
         if draft is not None:
             redraft.stored(draft, places[0])
-            broker.stats.put(draft.topic, 1, len(draft.body))
         return end
 
-    def _real(self, message: Message) -> Draft:
-        target = records.real_queue(message)
-        if target is None:
-            raise RequestError(
-                ResponseCode.SYSTEM_ERROR, "the half message does not tell its topic (REAL_TOPIC, REAL_QID)"
-            )
-        draft = records.real(message, *target)
+    def _delayed(self, message: Message, topic: str, queue_id: int) -> Draft | None:
+        draft = records.real_draft(message, topic, queue_id)
         try:
             redraft.delay(self._broker, draft)
         except RequestError as error:
             # Checked when it was prepared, so the limits have changed since; committed is committed.
             log.warning("message %s is delivered without its delay: %s", message.msg_id, error.remark)
-            draft = records.real(message, *target)
+            return None
         return draft

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Generic, NamedTuple, TypeVar
 
-REMEMBERED_ENDS: Final = 200_000
-REMEMBERED_MOVES: Final = 100_000
+REMEMBERED_ENDS: Final = 100_000
+REMEMBERED_MOVES: Final = 50_000
 REMEMBERED_GIVEN_UP: Final = 10_000
 CARRY_DISTANCE: Final = 1000
 """A half message that has to wait is taken along once this many came after it: a start reads no more."""
@@ -143,13 +143,11 @@ class Ledger:
                 return self.open.get(offset) or self._given_up.get(offset)
             offset = newer
 
-    def resolve(self, offset: int, identity: int) -> Half | Outcome | None:
-        """As `find`; also a message that was written again before the last start, under its old offset."""
-        standing = self.find(offset)
-        if standing is None:
-            standing = self.same_message(identity)
-            if isinstance(standing, Half) and not standing.checks and standing.first_offset is None:
-                return None
+    def moved_before(self, identity: int) -> Half | Outcome | None:
+        """For an offset from before the last start: its message, if it was written again."""
+        standing = self.same_message(identity)
+        if isinstance(standing, Half) and not standing.checks and standing.first_offset is None:
+            return None
         return standing
 
     def same_message(self, identity: int) -> Half | Outcome | None:
@@ -202,12 +200,17 @@ class Round:
 
 def decide(half: Half, now_ms: int, rules: Rules, newer: int, online: Callable[[str], bool]) -> Step:
     """What happens to an open transaction that has `newer - 1` others behind it."""
-    age_ms = now_ms - half.since_ms
-    if half.checks >= rules.max_checks or age_ms > rules.keep_ms:
+    if is_over(half, now_ms, rules):
         return Step.GIVE_UP
+    age_ms = now_ms - half.since_ms
     immunity_ms = rules.timeout_ms if half.immunity_ms is None else half.immunity_ms
     if age_ms >= immunity_ms and online(half.group):
         return Step.CHECK
     if half.immunity_ms is None and age_ms < immunity_ms:
         return Step.WAIT
     return Step.CARRY if newer > rules.carry_distance else Step.WAIT
+
+
+def is_over(half: Half, now_ms: int, rules: Rules) -> bool:
+    """Whether nobody is going to be asked any more."""
+    return half.checks >= rules.max_checks or now_ms - half.since_ms > rules.keep_ms

@@ -25,6 +25,7 @@ _OP_TAGS_CODE: Final = string_hash(REMOVE_TAG)
 # A message older than this when it arrives has the wrong clock behind it, not a long journey.
 _CREDIBLE_DELAY_MS: Final = 60_000
 _NOT_A_NUMBER: Final = -1
+_NOT_COMMITTED: Final = SysFlag.TX_MASK | SysFlag.BORN_V6 | SysFlag.STORE_V6
 
 
 # What is added to the properties while a half message is asked for; a longer text could not be written again.
@@ -133,8 +134,32 @@ def put_aside(message: Message) -> Draft:
     return redraft(message, names.TRANS_CHECK_MAX_TIME_TOPIC, 0)
 
 
-def real(message: Message, topic: str, queue_id: int) -> Draft:
-    """The message as consumers get it. Its text keeps TRAN_MSG: consumers take the transaction id by it."""
+def real(message: Message, topic: str, queue_id: int) -> InnerMessage:
+    """The message as consumers get it. Its text keeps TRAN_MSG: consumers take the transaction id by it.
+
+    The common commit: the stored text is used as it is, without taking it apart and putting it together again.
+    """
+    properties = message.properties
+    tag, unique_key, keys = (properties.get(name) for name in (Prop.TAGS, Prop.UNIQ_KEY, Prop.KEYS))
+    return InnerMessage(
+        topic,
+        queue_id,
+        message.body,
+        message.properties_raw,
+        string_hash(tag) if tag else 0,
+        unique_key.encode() if unique_key else None,
+        keys.encode() if keys else None,
+        message.sys_flag & ~_NOT_COMMITTED | SysFlag.TX_COMMIT,
+        message.flag,
+        message.born_ms,
+        message.born_host_bytes,
+        message.reconsume_times,
+        message.physical_offset,
+    )
+
+
+def real_draft(message: Message, topic: str, queue_id: int) -> Draft:
+    """The same, open to be delayed."""
     draft = redraft(message, topic, queue_id)
     draft.sys_flag = draft.sys_flag & ~SysFlag.TX_MASK | SysFlag.TX_COMMIT
     draft.prepared_offset = message.physical_offset

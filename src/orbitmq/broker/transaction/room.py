@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from orbitmq.broker import redraft
@@ -11,10 +12,11 @@ from orbitmq.broker.persist import OFFSETS
 from orbitmq.broker.room import Room
 from orbitmq.broker.transaction import records
 from orbitmq.broker.transaction.ending import EndHandler
-from orbitmq.broker.transaction.ledger import Half, Ledger, Outcome, Round, Rules, Step
+from orbitmq.broker.transaction.ledger import Half, Ledger, Outcome, Round, Rules, Step, is_over
 from orbitmq.broker.transaction.listing import list_halves
 from orbitmq.broker.transaction.loading import Loader
 from orbitmq.net.errors import RequestError
+from orbitmq.store.cleaner import DISK_FULL
 from orbitmq.store.durability import Durable
 from orbitmq.wire import topics as names
 from orbitmq.wire.codes import OrbitCode, RequestCode, ResponseCode, SysFlag
@@ -39,6 +41,7 @@ TICK_S: Final = 0.5
 # A round is done in slices, so that ten thousand open transactions do not hold up clients.
 SLICE_STEPS: Final = 64
 SLICE_PAUSE_S: Final = 0.005
+CLEAR_AT_ONCE: Final = 256
 
 
 class Work(NamedTuple):
@@ -58,6 +61,9 @@ class Transactions(Room):
         self._round: Round | None = None
         self._last_round_ms = 0
         self._slice: asyncio.TimerHandle | None = None
+        self._clear_before = 0
+        self._cleared_to = 0
+        broker.store.cleaner.guards.append(self._may_go)
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -143,6 +149,8 @@ class Transactions(Room):
         """Saves the progress, and begins or goes on with a round of questions."""
         self._save_progress()
         broker = self._broker
+        if self._clear_before:
+            self._clear()
         if broker.config.is_slave or broker.store.refusal or self._slice is not None:
             return
         now_ms = broker.clock()
@@ -163,16 +171,45 @@ class Transactions(Room):
                     names.TRANSACTION_GROUP, topic, records.HALF_QUEUE, min(offset, queue.max_offset)
                 )
 
+    def _may_go(self, log_end: int) -> bool:
+        """A log file stays while it holds an open transaction; `tick` takes those along."""
+        if self._broker.config.is_slave:
+            return True
+        first = next(iter(self.ledger.open.values()), None)
+        if first is None or first.log_offset >= log_end:
+            return self._cleared_to <= self._broker.store.durability.offset
+        self._clear_before = max(self._clear_before, log_end)
+        return False
+
+    def _clear(self) -> None:
+        """Also on a disk so full that clients are refused: what is written here lets more go than it takes."""
+        store = self._broker.store
+        if store.refusal and not store.refusal.startswith(DISK_FULL):
+            return
+        old = [
+            half
+            for half in islice(self.ledger.open.values(), CLEAR_AT_ONCE)
+            if half.log_offset < self._clear_before
+        ]
+        if not old:
+            self._clear_before = 0
+            return
+        now_ms, rules = self._broker.clock(), self._rules()
+        self._do([(Step.GIVE_UP if is_over(half, now_ms, rules) else Step.CARRY, half) for half in old])
+        self._cleared_to = store.log.position
+
+    def _rules(self) -> Rules:
+        config = self._broker.config
+        return Rules(
+            config.transaction_time_out, config.transaction_check_max, config.file_reserved_time * 3_600_000
+        )
+
     def _go_on(self) -> None:
         self._slice = None
         current = self._round
         broker = self._broker
         if current is None or broker.store.refusal:
             return
-        config = broker.config
-        rules = Rules(
-            config.transaction_time_out, config.transaction_check_max, config.file_reserved_time * 3_600_000
-        )
         asked_groups: dict[str, bool] = {}
 
         def online(group: str) -> bool:
@@ -180,7 +217,7 @@ class Transactions(Room):
                 asked_groups[group] = any(not c.conn.closed for c in broker.clients.producer_group(group))
             return asked_groups[group]
 
-        self._do(current.steps(broker.clock(), rules, online, SLICE_STEPS))
+        self._do(current.steps(broker.clock(), self._rules(), online, SLICE_STEPS))
         if current.done:
             self._round = None
         else:

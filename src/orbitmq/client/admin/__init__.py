@@ -12,10 +12,12 @@ Imports `client`, `wire` and `net` only.
 from __future__ import annotations
 
 from orbitmq.client.admin.brokers import (
+    BrokerCleaned,
     BrokerStatus,
     broker_config,
     broker_runtime,
     broker_statuses,
+    clean_brokers,
     set_broker_writable,
     update_broker_config,
 )
@@ -56,6 +58,7 @@ from orbitmq.client.admin.topics import (
 
 __all__ = [
     "FOREVER_MS",
+    "BrokerCleaned",
     "BrokerStatus",
     "Connection",
     "GroupConfig",
@@ -73,6 +76,7 @@ __all__ = [
     "broker_config",
     "broker_runtime",
     "broker_statuses",
+    "clean_brokers",
     "create_group",
     "create_topic",
     "delete_group",

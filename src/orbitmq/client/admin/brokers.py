@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from orbitmq.client.admin.targets import body_object
+from orbitmq.client.admin.targets import body_object, change_each, masters_of
 from orbitmq.client.cluster import Cluster
 from orbitmq.client.errors import BadRequest, NotFound, OrbitMQError
 from orbitmq.properties_text import PropertiesError, dump_properties, load_properties
@@ -43,6 +43,41 @@ async def broker_statuses(cluster: Cluster, *, cluster_name: str | None = None) 
             )
             rows.append(await _with_figures(cluster, identity))
     return sorted(rows, key=lambda row: (row.cluster, row.broker, row.broker_id))
+
+
+class BrokerCleaned(msgspec.Struct, frozen=True, kw_only=True):
+    """What one broker deleted when asked to clean. Figures are None from brokers that do not tell them."""
+
+    broker: str
+    log_files: int | None
+    queue_files: int | None
+    index_files: int | None
+    disk_ratio: float | None
+
+
+async def clean_brokers(
+    cluster: Cluster, *, cluster_name: str | None = None, broker: str | None = None
+) -> list[BrokerCleaned]:
+    """Has brokers delete now what expired: log files first, then queue files that pointed there."""
+    done: list[BrokerCleaned] = []
+
+    async def clean(name: str, addr: str) -> None:
+        told = (await cluster.request(addr, request(RequestCode.DELETE_EXPIRED_COMMITLOG))).ext
+        queues = (await cluster.request(addr, request(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE))).ext
+        queue_counts = [_integer(part.get("queueFiles")) for part in (told, queues)]
+        known = [count for count in queue_counts if count is not None]
+        done.append(
+            BrokerCleaned(
+                broker=name,
+                log_files=_integer(told.get("logFiles")),
+                queue_files=sum(known) if known else None,
+                index_files=_integer(told.get("indexFiles")),
+                disk_ratio=_first_number(told.get("diskRatio")),
+            )
+        )
+
+    await change_each(await masters_of(cluster, cluster_name=cluster_name, broker=broker), clean)
+    return sorted(done, key=lambda row: row.broker)
 
 
 async def broker_runtime(cluster: Cluster, addr: str) -> dict[str, str]:

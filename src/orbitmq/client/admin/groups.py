@@ -261,7 +261,8 @@ async def _group_table(cluster: Cluster, addr: str) -> dict[str, dict[str, Any]]
 
 def _queue_progress(queue: MessageQueue, entry: dict[str, Any]) -> QueueProgress:
     at_broker = int(entry["brokerOffset"])
-    at_group = int(entry["consumerOffset"])
+    # OrbitMQ says when there is none; other brokers only give 0, or -1.
+    at_group = -1 if entry.get("noOffset") else int(entry["consumerOffset"])
     last_ms = int(entry.get("lastTimestamp") or 0)
     return QueueProgress(
         topic=queue.topic,

@@ -7,8 +7,9 @@ import msgspec
 from orbitmq.client.admin.groups import group_brokers, group_connections
 from orbitmq.client.admin.targets import answered, ask_each, body_object, change_each, queue_table
 from orbitmq.client.cluster import Cluster
-from orbitmq.client.errors import NotFound
+from orbitmq.client.errors import BadRequest, NotFound
 from orbitmq.client.reader import offsets_at
+from orbitmq.client.routes import TopicRoute
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import request
 from orbitmq.wire.fastjson import MessageQueue
@@ -30,53 +31,89 @@ class QueueReset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResetPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """`offset` wins over `timestamp_ms`; `may_skip` tells whether queues may go forward."""
+
     group: str
     topic: str
     timestamp_ms: int
+    offset: int | None = None
+    queue_id: int | None = None
+    may_skip: bool = True
     online_members: int
     queues: list[QueueReset]
     applied: bool = False
 
 
-async def plan_reset(cluster: Cluster, group: str, topic: str, timestamp_ms: int) -> ResetPlan:
-    """Where every queue would go; -1 means the end, 0 the beginning. Nothing is changed."""
+async def plan_reset(
+    cluster: Cluster,
+    group: str,
+    topic: str,
+    timestamp_ms: int,
+    *,
+    offset: int | None = None,
+    queue_id: int | None = None,
+    may_skip: bool = True,
+) -> ResetPlan:
+    """Where every queue (or one) would go: to a time, the end (-1), the beginning (0), or an offset.
+
+    An offset outside of what a queue holds becomes the nearest one inside. Nothing is changed.
+    """
     await group_brokers(cluster, group)  # an unknown group is told before any queue is looked at
     route = await cluster.route(topic, refresh=True)
     queues = [queue for queue in route.read_queues() if queue.broker_name in route.masters()]
+    if queue_id is not None:
+        queues = [queue for queue in queues if queue.queue_id == queue_id]
     if not queues:
-        raise NotFound(f"topic '{topic}' has no readable queue", hint=f"see `orbitmq topic route {topic}`")
-    where: str | int = {TO_LAST_MS: "last", TO_FIRST_MS: "first"}.get(timestamp_ms, timestamp_ms)
-    goals = await offsets_at(cluster, route, where, queues)
+        which = "readable queue" if queue_id is None else f"queue {queue_id} to read"
+        raise NotFound(f"topic '{topic}' has no {which}", hint=f"see `orbitmq topic route {topic}`")
+    goals = await _goals(cluster, route, queues, timestamp_ms, offset)
     now = await _committed(cluster, group, topic, route.masters())
     members = await group_connections(cluster, group)
+    if not may_skip:
+        for queue in queues:
+            if queue not in now:
+                raise BadRequest(
+                    f"group '{group}' has no offset in queue {queue.queue_id} of {queue.broker_name}: "
+                    "whether this skips messages cannot be told",
+                    hint="leave --no-skip out, or let the group consume first",
+                )
+            goals[queue] = min(goals[queue], now[queue])
     return ResetPlan(
         group=group,
         topic=topic,
         timestamp_ms=timestamp_ms,
+        offset=offset,
+        queue_id=queue_id,
+        may_skip=may_skip,
         online_members=len(members.connections),
         queues=[_step(queue, now.get(queue), goals[queue]) for queue in queues],
     )
 
 
-async def apply_reset(cluster: Cluster, plan: ResetPlan, *, force: bool = True) -> ResetPlan:
+async def _goals(
+    cluster: Cluster, route: TopicRoute, queues: list[MessageQueue], timestamp_ms: int, offset: int | None
+) -> dict[MessageQueue, int]:
+    if offset is None:
+        where: str | int = {TO_LAST_MS: "last", TO_FIRST_MS: "first"}.get(timestamp_ms, timestamp_ms)
+        return await offsets_at(cluster, route, where, queues)
+    first = await offsets_at(cluster, route, "first", queues)
+    last = await offsets_at(cluster, route, "last", queues)
+    return {queue: min(max(offset, first[queue]), last[queue]) for queue in queues}
+
+
+async def apply_reset(cluster: Cluster, plan: ResetPlan) -> ResetPlan:
     """Carries a plan out.
 
-    Members that are connected are told by the broker; without any, the stored offset is set. Without `force`
-    no queue goes backwards.
+    Members that are connected are told by the broker and go there within seconds; without any, the stored
+    offset is set.
     """
     masters = (await cluster.route(plan.topic)).masters()
     done: dict[tuple[str, int], int] = {}
 
     async def reset(broker: str, addr: str) -> None:
-        fields = {
-            "topic": plan.topic,
-            "group": plan.group,
-            "timestamp": str(plan.timestamp_ms),
-            "isForce": "true" if force else "false",
-        }
         response = await cluster.request(
             addr,
-            request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields),
+            request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, _order_fields(plan)),
             accept=(ResponseCode.SUCCESS, ResponseCode.CONSUMER_NOT_ONLINE),
         )
         if response.code == ResponseCode.SUCCESS:
@@ -84,7 +121,7 @@ async def apply_reset(cluster: Cluster, plan: ResetPlan, *, force: bool = True) 
             done.update({(queue.broker_name, queue.queue_id): int(offset) for queue, offset in table.items()})
             return
         for step in plan.queues:
-            if step.broker == broker and (force or step.to_offset >= (step.from_offset or 0)):
+            if step.broker == broker:
                 await _store_offset(cluster, addr, plan, step)
                 done[broker, step.queue_id] = step.to_offset
 
@@ -98,6 +135,23 @@ async def apply_reset(cluster: Cluster, plan: ResetPlan, *, force: bool = True) 
         for step in plan.queues
     ]
     return msgspec.structs.replace(plan, queues=queues, applied=True)
+
+
+def _order_fields(plan: ResetPlan) -> dict[str, str]:
+    fields = {
+        "topic": plan.topic,
+        "group": plan.group,
+        "timestamp": str(plan.timestamp_ms),
+        "isForce": "true" if plan.may_skip else "false",
+    }
+    if plan.offset is not None:
+        fields["offset"] = str(plan.offset)
+    if plan.queue_id is not None:
+        fields["queueId"] = str(plan.queue_id)
+        if plan.offset is not None:
+            # Named exactly, the offset must exist; the plan has brought it inside already.
+            fields["offset"] = str(plan.queues[0].to_offset)
+    return fields
 
 
 async def _store_offset(cluster: Cluster, addr: str, plan: ResetPlan, step: QueueReset) -> None:
@@ -117,7 +171,9 @@ async def _committed(
         fields = {"consumerGroup": group, "topic": topic}
         response = await cluster.request(addr, request(RequestCode.GET_CONSUME_STATS, fields))
         table = queue_table(body_object(response.body, "the group's progress"), "offsetTable")
-        return {queue: int(entry["consumerOffset"]) for queue, entry in table.items()}
+        return {
+            queue: int(entry["consumerOffset"]) for queue, entry in table.items() if not entry.get("noOffset")
+        }
 
     answers, _, errors = await ask_each(brokers, ask)
     answered(answers, errors)

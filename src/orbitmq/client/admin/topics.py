@@ -140,7 +140,7 @@ async def update_topic(
     wanted: dict[str, tuple[int, int]] = {}
 
     async def put(target: str, addr: str) -> None:
-        config = await _topic_config(cluster, addr, name)
+        config = await topic_config(cluster, addr, name)
         reads = int(config["readQueueNums"]) if read_queues is None else read_queues
         writes = int(config["writeQueueNums"]) if write_queues is None else write_queues
         _check_queues(reads, writes)
@@ -275,7 +275,7 @@ def _shows(route: TopicRoute, target: str, counts: tuple[int, int], perm: int | 
     )
 
 
-async def _topic_config(cluster: Cluster, addr: str, name: str) -> dict[str, Any]:
+async def topic_config(cluster: Cluster, addr: str, name: str) -> dict[str, Any]:
     """One topic's settings out of the broker's whole table, the only form that a 4.9 broker offers."""
     response = await cluster.request(addr, request(RequestCode.GET_ALL_TOPIC_CONFIG))
     table = body_object(response.body, "the topic table").get("topicConfigTable") or {}

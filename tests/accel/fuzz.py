@@ -1,0 +1,219 @@
+"""Mutated frames, units and columns for the accelerator: `python -m tests.accel.fuzz EXTENSION SECONDS SEED`.
+
+Ends with 0 when nothing was wrong. A crash, or what a sanitizer finds, ends the process: hence a process of its own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from random import Random
+from types import ModuleType
+from typing import Any
+
+from tests.accel import direct
+
+_INTERESTING = (
+    0,
+    1,
+    2,
+    0x16,
+    0x20,
+    0x22,
+    0x2C,
+    0x2D,
+    0x30,
+    0x39,
+    0x3A,
+    0x5C,
+    0x75,
+    0x7B,
+    0x7D,
+    0x7F,
+    0x80,
+    0xFF,
+)
+_LAST = (1 << 63) - 1
+_BIG = (0, 1, -1, 20, 40, 100, 1 << 31, (1 << 31) - 1, 1 << 32, 1 << 62, _LAST, -(1 << 63), -(1 << 31))
+_UNIT_BYTES = 20
+
+
+def load(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("_accel", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Fuzzer:
+    def __init__(self, module: ModuleType, seed: int) -> None:
+        self._module = module
+        self._random = Random(seed)
+        self._topics = direct.topics_of(20, 5)
+        self.calls = 0
+        self.taken = 0
+
+    def mutated(self, data: bytes) -> bytes:
+        random = self._random
+        out = bytearray(data)
+        for _ in range(random.choice((0, 1, 1, 1, 2, 3, 8))):
+            at = random.randrange(len(out) + 1)
+            match random.randrange(7):
+                case 0 if at < len(out):
+                    out[at] ^= 1 << random.randrange(8)
+                case 1 if at < len(out):
+                    out[at] = random.choice(_INTERESTING)
+                case 2:
+                    del out[at : at + random.choice((1, 2, 5, 40))]
+                case 3:
+                    out[at:at] = bytes(random.choice(_INTERESTING) for _ in range(random.choice((1, 2, 9))))
+                case 4:
+                    out[at:at] = out[at : at + random.randrange(60)]
+                case 5:
+                    del out[at:]
+                case 6:
+                    out[at : at + 4] = random.choice(_BIG).to_bytes(8, "big", signed=True)[4:]
+        return bytes(out)
+
+    def frame(self) -> bytes:
+        random = self._random
+        number, topic = random.randrange(1 << 20), f"Topic{random.randrange(21)}"
+        sizes = (0, 1, 7, 15, 16, 17, 63, 64, 65, 79, 80, 200)
+        bodies = [random.randbytes(random.choice(sizes)) for _ in range(random.choice((1, 2, 5, 40)))]
+        padding = self.mostly(1, 4000, 4040, random.randrange(8192), 32700, 40000)
+        if random.random() < 0.5:
+            head, body = direct.single(number, bodies[0], topic, padding)
+        else:
+            head, body = direct.batch(number, bodies, topic, min(padding, 32_700))
+        match random.randrange(5):
+            case 0:
+                head = self.mutated(head)
+            case 1:
+                body = self.mutated(body)
+            case 2:
+                head, body = self.mutated(head), self.mutated(body)
+            case 3:
+                return self.mutated(direct.framed(head, body))
+        return direct.framed(head, body)
+
+    def mostly(self, usual: int, *rare: int) -> int:
+        return usual if self._random.random() < 0.9 else self._random.choice(rare)
+
+    def stage(self) -> None:
+        random = self._random
+        data = b"".join(self.frame() for _ in range(random.choice((1, 1, 2, 5))))
+        start = min(self.mostly(0, 1, len(data)), len(data))
+        end = max(start, self.mostly(len(data), random.randrange(len(data) + 1)))
+        host = random.choice((direct.STORE_HOST, bytes(20)))
+        position = self.mostly(1000, 0, _LAST)
+        limits: dict[str, Any] = {
+            "topics": self._topics,
+            "settings": direct.settings_of(self.mostly(1 << 22, 100, -1), self.mostly(1 << 24, 300), host),
+            "position": position,
+            "room_end": self.mostly(_LAST, position, min(position + 700, _LAST)),
+            "born_host": random.choice((direct.BORN_HOST, bytes(20))),
+        }
+        found = direct.stage(self._module.stage_frames, data, start, end, **limits)
+        # A copy with nothing behind its end: whoever reads on there is seen by the sanitizer, or gives another result.
+        assert found == direct.stage(self._module.stage_frames, data[:end], start, end, **limits)
+        if found is not None:
+            self.taken += 1
+            self.check(found, position, start, end)
+
+    def check(self, found: tuple[Any, ...], position: int, start: int, end: int) -> None:
+        reached, after, records, answers, queues, hashes, offsets, counts = found
+        assert start < reached <= end
+        assert after - position == len(records)
+        places = set()
+        at = 0
+        while at < len(records):
+            size = int.from_bytes(records[at : at + 4], "big")
+            assert size >= 91
+            assert int.from_bytes(records[at + 28 : at + 36], "big") == position + at
+            places.add(position + at)
+            at += size
+        assert at == len(records)
+        units = b"".join(part for _, part in queues)
+        steps = range(0, len(units), _UNIT_BYTES)
+        assert sorted(int.from_bytes(units[at : at + 8], "big") for at in steps) == sorted(places)
+        assert sum(count for _, count, _ in counts) == len(places)
+        assert len(hashes) * 2 == len(offsets)
+        at = 0
+        while at < len(answers):
+            at += 4 + int.from_bytes(answers[at : at + 4], "big")
+        assert at == len(answers)
+
+    def gather(self) -> None:
+        random = self._random
+        segment = random.randbytes(random.choice((0, 1, 100, 4096)))
+        base = random.choice((0, 0, 4096, *_BIG))
+        units = b"".join(
+            (random.choice((base + random.randrange(4200), random.choice(_BIG))) % (1 << 64)).to_bytes(
+                8, "big"
+            )
+            + (random.choice((random.randrange(300), random.choice(_BIG))) % (1 << 32)).to_bytes(4, "big")
+            + bytes(8)
+            for _ in range(random.choice((0, 1, 3, 40)))
+        ) + bytes(random.choice((0, 0, 0, 19)))
+        limits = [random.choice((5, 1000, *_BIG)) for _ in range(2)]
+        log_end = random.choice((_LAST, _LAST, base, *_BIG))
+        records, count = self._module.gather(units, segment, base, log_end, *limits)
+        assert count <= max(limits[0], 1)
+        at = 0
+        for number in range(count):
+            unit = units[number * _UNIT_BYTES :]
+            place = int.from_bytes(unit[:8], "big") - base
+            size = int.from_bytes(unit[8:12], "big")
+            assert records[at : at + size] == segment[place : place + size]
+            at += size
+        assert at == len(records)
+
+    def index(self) -> None:
+        random = self._random
+        slots, entries = random.choice((1, 7)), random.choice((2, 50))
+        size = 40 + slots * 4 + entries * 20
+        area = bytearray(random.randbytes(size))
+        rows = random.choice((0, 1, 3, 60))
+        columns = [
+            b"".join(
+                random.choice((random.randrange(1 << 31), random.choice(_BIG))).to_bytes(
+                    8, sys.byteorder, signed=True
+                )
+                for _ in range(rows)
+            )
+            for _ in range(3)
+        ]
+        count, begin_ms = random.choice((1, 2, entries - 1, *_BIG)), random.choice((0, 5, *_BIG))
+        entries_at = random.choice((40 + slots * 4, 40 + slots * 4, *_BIG))
+        given_slots = random.choice((slots, slots, slots, *_BIG))
+        before = bytes(area)
+        try:
+            used = self._module.put_index(area, entries_at, given_slots, count, begin_ms, *columns)
+        except ValueError:
+            assert area == before
+        else:
+            assert 0 <= used <= rows
+
+    def run(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for _ in range(50):
+                self.stage()
+                self.gather()
+                self.index()
+                self.calls += 4
+
+
+def main() -> None:
+    path, seconds, seed = sys.argv[1:]
+    fuzzer = Fuzzer(load(path), int(seed))
+    fuzzer.run(float(seconds))
+    print(f"{fuzzer.calls} calls, frames were taken in {fuzzer.taken}")
+    assert fuzzer.taken
+
+
+if __name__ == "__main__":
+    main()
