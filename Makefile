@@ -18,7 +18,7 @@ help: ## show this list
 install: $(STAMP) ## make .venv with the locked versions and .venv/bin/orbitmq
 
 # The build tools are in the lock file, so the editable install needs no isolated, unpinned build.
-$(STAMP): requirements.lock pyproject.toml hatch_build.py src/orbitmq/accel/_accel.c
+$(STAMP): requirements.lock pyproject.toml hatch_build.py $(wildcard src/orbitmq/accel/*.[ch])
 	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(0 if sys.version_info >= (3, 11) else f"OrbitMQ needs Python 3.11 or newer; $(PYTHON) is {v}. Try: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -r requirements.lock

@@ -45,6 +45,6 @@ def build(root: Path, target: Path) -> str:
     if not (Path(include) / "Python.h").exists():
         return "the headers of Python (Python.h) are not installed"
     link = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
-    command = [*compiler, "-O2", "-fPIC", *link, f"-I{include}", str(root / SOURCE), "-o", str(root / target)]
+    command = [*compiler, "-O3", "-fPIC", *link, f"-I{include}", str(root / SOURCE), "-o", str(root / target)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     return result.stderr.strip() if result.returncode else ""

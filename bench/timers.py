@@ -74,6 +74,9 @@ async def send_all(addr: str, requests: Iterator[bytes]) -> int:
             found = incoming.feed(await reader.read(1 << 16))
             waiting -= len(found)
             answered += len(found)
+            for answer in found:
+                if b'"code":0,' not in answer:
+                    raise SystemExit(f"a send was refused: {bytes(answer[4:600])!r}")
     writer.close()
     await writer.wait_closed()
     return answered

@@ -66,7 +66,9 @@ def offset_id(server: ServerProcess) -> str:
                 client, TRACE_TOPIC, SubBeforeTrace(now + 60_000, "R", "cg", "req-1", MSG_ID, 0, "order-42")
             )
             await report(
-                client, TRACE_TOPIC, SubAfterTrace("req-1", MSG_ID, 9, False, "order-42", 4, now + 60_009, "cg")
+                client,
+                TRACE_TOPIC,
+                SubAfterTrace("req-1", MSG_ID, 9, False, "order-42", 4, now + 60_009, "cg"),
             )
             await send(client, "%RETRY%cg", b"hello", UNIQ_KEY=MSG_ID, RETRY_TOPIC="Orders")
             await report(

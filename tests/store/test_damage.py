@@ -93,7 +93,9 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Original]:
         store.close()
         shutil.rmtree(copy)
         original.safe_offset = RecoveryMark.load(Disk(), str(original.root / "recovery.json")).safe_offset
-        names = [path.relative_to(original.root).as_posix() for path in original.root.rglob("*") if path.is_file()]
+        names = [
+            path.relative_to(original.root).as_posix() for path in original.root.rglob("*") if path.is_file()
+        ]
         original.files = sorted(n for n in names if not n.startswith("config/") and "lock" not in n)
     assert sum(map(len, found["golden"].queues.values())) >= 1430
     assert sum(map(len, found["clean"].queues.values())) == 325
@@ -147,7 +149,9 @@ def unit_was_hit(message: Message, hits: list[Hit], file_bytes: int) -> bool:
     return any(hit.file == name and hit.start < at - base + 20 and hit.end > at - base for hit in hits)
 
 
-parts = st.sampled_from(["commitlog/"] * 4 + ["consumequeue/"] * 3 + ["index/", "checkpoint", "recovery.json"])
+parts = st.sampled_from(
+    ["commitlog/"] * 4 + ["consumequeue/"] * 3 + ["index/", "checkpoint", "recovery.json"]
+)
 places = st.tuples(
     parts,
     st.integers(0, 10**6),
@@ -247,7 +251,11 @@ def check_offsets_go_on(original: Original, store: MessageStore, hits: list[Hit]
     file_bytes = store.settings.commit_log_file_bytes
     for (topic, queue_id), messages in original.queues.items():
         # After a crash, damage at the very end cannot be told from an unfinished write.
-        kept = [m for m in messages if not was_hit(m, hits, file_bytes) or m.physical_offset < original.safe_offset]
+        kept = [
+            m
+            for m in messages
+            if not was_hit(m, hits, file_bytes) or m.physical_offset < original.safe_offset
+        ]
         put = store.put(InnerMessage(topic, queue_id, b"new", b"UNIQ_KEY\x01new").index_properties())
         if kept:
             assert put.queue_offset > kept[-1].queue_offset

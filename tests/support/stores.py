@@ -90,7 +90,9 @@ def make_clean(root: Path, count: int = 300) -> None:
     store = open_small(root)
     # A queue that is idle for long: recovery has no reason to read its records again.
     for number in range(25):
-        store.put(InnerMessage("Idle", 0, b"idle %d" % number, b"UNIQ_KEY\x01idle%d" % number).index_properties())
+        store.put(
+            InnerMessage("Idle", 0, b"idle %d" % number, b"UNIQ_KEY\x01idle%d" % number).index_properties()
+        )
     fill(store, count)
     store.close()
 

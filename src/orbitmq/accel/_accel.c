@@ -17,6 +17,7 @@
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stddef.h>
 
 #include "bytes.h"
 #include "crc32.h"
@@ -27,8 +28,8 @@
 #define ITEM_BYTES 22  /* of a message in a batch, less body and properties */
 #define MAX_PROPERTIES 32767
 #define MAX_OUTER 512
-#define MAX_QUEUES 64
-#define MAX_TOPICS 16
+#define MAX_QUEUES 256 /* of one call; their numbers fit into a byte */
+#define MAX_TOPICS 64
 #define UNIT_BYTES 20
 
 typedef struct {
@@ -57,14 +58,14 @@ typedef struct {
     uint32_t host_flags;
     /* results */
     Buffer records, acks, units, unit_queue, hashes, key_offsets, scratch;
-    Queue queue[MAX_QUEUES];
-    int queues;
-    Topic topic[MAX_TOPICS];
-    int topics_used;
+    int queues, topics_used;
+    int failed; /* a Python error is set */
     /* of the message being looked at */
     size_t properties_at, properties_n; /* in scratch */
     int64_t tags_code;
-    int failed; /* a Python error is set */
+    /* From here on not cleared for each call: what is used of it has been written. */
+    Queue queue[MAX_QUEUES];
+    Topic topic[MAX_TOPICS];
 } Run;
 
 typedef struct {
@@ -148,7 +149,7 @@ static int properties(Run *r, const Topic *t, const unsigned char *p, size_t n, 
                 put(out, "\x02", 1);
             }
         }
-        pair = stop + 1;
+        pair = stop < end ? stop + 1 : end;
     }
     if (!single) {
         while (n && p[n - 1] == 2) n--;
@@ -485,8 +486,8 @@ static PyObject *stage_frames(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "pos, end, position, room_end or settings are out of range");
         return NULL;
     }
-    Run *r = PyMem_Calloc(1, sizeof *r);
-    if (!r) return PyErr_NoMemory();
+    Run run, *r = &run;
+    memset(r, 0, offsetof(Run, queue));
     r->topics = topics;
     r->position = position;
     r->room_end = room_end;
@@ -507,7 +508,6 @@ out:
     for (int k = 0; k < r->topics_used; k++) Py_DECREF(r->topic[k].info);
     PyMem_Free(r->records.at); PyMem_Free(r->acks.at); PyMem_Free(r->units.at); PyMem_Free(r->unit_queue.at);
     PyMem_Free(r->hashes.at); PyMem_Free(r->key_offsets.at); PyMem_Free(r->scratch.at);
-    PyMem_Free(r);
     return result;
 }
 

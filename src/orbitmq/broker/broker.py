@@ -320,7 +320,10 @@ class Broker:
             now,
         )
         if not self.store.refusal and not self.config.is_slave:
-            self.store.put(offset_moved_event(self, group, topic, queue_id, asked, now))
+            try:
+                self.store.put(offset_moved_event(self, group, topic, queue_id, asked, now))
+            except OSError as error:  # the store has noted it; the pull was answered all the same
+                log.warning("nobody could be told that an offset moved: %s", error)
 
     def suggested_broker_id(self, group: str, result: ReadResult) -> int:
         """Which broker of the group a consumer should ask next; the master, unless slaves may serve slow readers."""

@@ -13,6 +13,7 @@ import threading
 from typing import Any, NamedTuple, Protocol
 
 from orbitmq.store.disk import Disk
+from orbitmq.store.errors import StoreError
 from orbitmq.wire import fastjson
 from orbitmq.wire.errors import WireError
 
@@ -34,7 +35,7 @@ class Persistent(Protocol):
     def from_json(self, data: Any, /) -> None: ...
 
 
-class ConfigDamaged(Exception):
+class ConfigDamaged(StoreError):
     """Neither a saved table nor its backup can be read; starting without it would lose it for good."""
 
 

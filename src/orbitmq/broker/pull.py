@@ -26,6 +26,9 @@ from orbitmq.wire.subscription import build_subscription
 if TYPE_CHECKING:
     from orbitmq.broker.broker import Broker
 
+MOST_HELD = 10_000
+"""Pulls that one connection may leave waiting; more are answered at once."""
+
 Slow = Callable[[Connection, bytes, int, int], None]
 
 _PREFIX = Struct(">II").pack
@@ -68,7 +71,7 @@ EVERYTHING = PullFilter()
 class Pull:
     """One pull request, as long as it is not answered."""
 
-    __slots__ = ("codec", "conn", "deadline_ms", "fields", "filter", "offset", "opaque", "started_ms")
+    __slots__ = ("codec", "conn", "deadline_ms", "fields", "filter", "offset", "opaque", "overdue", "started_ms")
 
     def __init__(
         self, conn: Connection, opaque: int, codec: int, fields: PullFields, started_ms: int
@@ -79,6 +82,7 @@ class Pull:
         self.fields = fields
         self.started_ms = started_ms
         self.deadline_ms = 0
+        self.overdue = False
         self.filter = EVERYTHING
         self.offset = fields.queue_offset
 
@@ -88,6 +92,7 @@ class PullHandler:
         self._broker = broker
         self._slow = slow
         self._held: dict[Pull, ConsumeQueue] = {}
+        self._held_by: dict[Connection, int] = {}
         self._filters: dict[tuple[str, str], tuple[SubscriptionData, PullFilter]] = {}
         self.compile_filter: Callable[[SubscriptionData], PullFilter] = tag_filter
         """Replaced by the filter room, which also knows SQL92."""
@@ -100,7 +105,7 @@ class PullHandler:
         except HOT_ERRORS:
             self._slow(conn, data, start, stop)
             return
-        if header.flag & 1:  # an answer that looks like a request
+        if header.flag & 3:  # an answer that looks like a request, or one-way
             self._slow(conn, data, start, stop)
             return
         pull = Pull(conn, header.opaque, CODEC_JSON, header.extFields, self._broker.clock())
@@ -111,6 +116,8 @@ class PullHandler:
 
     def handle(self, conn: Connection, command: Command) -> None:
         header = parse(PullHeader, command.ext)
+        if command.is_oneway:
+            return
         fields = PullFields(
             header.consumer_group,
             header.topic,
@@ -231,7 +238,7 @@ class PullHandler:
         code = _CODES.get(result.status)
         if code is None:  # nothing was ever stored here
             code = ResponseCode.PULL_OFFSET_MOVED if f.queue_offset else ResponseCode.PULL_NOT_FOUND
-        if code == ResponseCode.PULL_NOT_FOUND and may_hold:
+        if code == ResponseCode.PULL_NOT_FOUND and may_hold and self._held_by.get(pull.conn, 0) < MOST_HELD:
             self._hold(pull)
             return
         self._answer(pull, int(code), result)
@@ -296,6 +303,16 @@ class PullHandler:
         queue = self._broker.store.queue(f.topic, f.queue_id)
         queue.waiters.append(pull)
         self._held[pull] = queue
+        self._held_by[pull.conn] = self._held_by.get(pull.conn, 0) + 1
+
+    def _let_go(self, pull: Pull) -> None:
+        if self._held.pop(pull, None) is None:
+            return
+        left = self._held_by[pull.conn] - 1
+        if left:
+            self._held_by[pull.conn] = left
+        else:
+            del self._held_by[pull.conn]
 
     def arrived(self, queue: ConsumeQueue) -> None:
         """The queue grew: whoever finds something now is answered, the others keep waiting from where they looked."""
@@ -303,7 +320,12 @@ class PullHandler:
         queue.waiters = []
         for pull in waiters:
             if pull.conn.closed:
-                self._held.pop(pull, None)
+                self._let_go(pull)
+                continue
+            if pull.conn.congested:
+                # Thousands of pulls may wait for this one message: a peer must read what it has got to get more.
+                pull.overdue = True
+                queue.waiters.append(pull)
                 continue
             wanted = pull.filter
             reader = self._broker.store.reader
@@ -314,14 +336,17 @@ class PullHandler:
                 pull.offset = max(pull.offset, result.next_offset)
                 queue.waiters.append(pull)
                 continue
-            self._held.pop(pull, None)
+            self._let_go(pull)
             self._finish(pull)
 
     def expire(self, now_ms: int) -> None:
         """Answers held pulls whose time is over, and forgets those whose client has gone."""
-        due = [pull for pull in self._held if pull.deadline_ms <= now_ms or pull.conn.closed]
+        due = [pull for pull in self._held if pull.overdue or pull.deadline_ms <= now_ms or pull.conn.closed]
         for pull in due:
-            queue = self._held.pop(pull)
+            if pull.conn.congested and not pull.conn.closed:
+                continue
+            queue = self._held[pull]
+            self._let_go(pull)
             if pull in queue.waiters:
                 queue.waiters.remove(pull)
             if not pull.conn.closed:
@@ -330,13 +355,13 @@ class PullHandler:
     def topic_deleted(self, name: str) -> None:
         for pull, queue in list(self._held.items()):
             if queue.topic == name:
-                del self._held[pull]
+                self._let_go(pull)
                 self._refuse(pull, RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] was deleted"))
 
     def release_all(self) -> None:
         """At shutdown: every held pull gets its answer, so that clients turn to another broker at once."""
         for pull in list(self._held):
-            self._held.pop(pull)
+            self._let_go(pull)
             if not pull.conn.closed:
                 self._finish(pull)
 

@@ -23,7 +23,7 @@ from orbitmq.store.durability import Durable
 from orbitmq.store.property_shapes import PropertyShapes
 from orbitmq.store.staged import Hashes
 from orbitmq.wire import topics as names
-from orbitmq.wire.codes import Perm, ResponseCode
+from orbitmq.wire.codes import Perm, ResponseCode, SysFlag
 from orbitmq.wire.command import LANGUAGE, VERSION, Command, decode, encode
 from orbitmq.wire.errors import WireError
 from orbitmq.wire.frame import FrameReader
@@ -42,6 +42,8 @@ _decode_v2 = SEND_V2.decode
 _decode_v1 = SEND_V1.decode
 
 Slow = Callable[[Connection, bytes, int, int], None]
+Prepared = Callable[[Connection, ConsumeQueue, bytes, str, int, int, int, int | None], bool]
+"""Takes (connection, queue it is meant for, body, properties, sysFlag, flag, birth, opaque); False: not common."""
 Ack = tuple[int, int, int, bytes]
 """(opaque, queue id, queue offset, message ids)"""
 
@@ -50,11 +52,11 @@ class HotSend:
     __slots__ = (
         "_ack",
         "_acks",
+        "_batch_shapes",
+        "_broker",
         "_bulk_settings",
         "_bulk_topics",
         "_done",
-        "_batch_shapes",
-        "_broker",
         "_host",
         "_items",
         "_log",
@@ -63,6 +65,7 @@ class HotSend:
         "_slow",
         "_targets",
         "_waiting",
+        "prepared",
     )
 
     def __init__(self, broker: Broker, slow: Slow) -> None:
@@ -80,6 +83,7 @@ class HotSend:
         # The accelerator's part: topics as it wants them, and answers it has already written.
         self._bulk_topics: dict[bytes, tuple[tuple[ConsumeQueue, ...], bytes, int, str]] = {}
         self._done: list[bytes] = []
+        self.prepared: Prepared | None = None
         self.configure()
         broker.topics.on_change.append(lambda name, _: self._forget(name))
 
@@ -208,13 +212,22 @@ class HotSend:
             or header.flag & 1
             or f.j
             or f.m
-            or f.f & _PLAIN_SYS_FLAGS
             or stop - header_end > self._max_body
-            or not self._collect(queues[f.e], data[header_end:stop], f.i, f.f, f.h, f.g)
         ):
             self.slow(conn, data, start, stop)
             return
-        self._waiting.append(None if header.flag & 2 else header.opaque)
+        opaque = None if header.flag & 2 else header.opaque
+        if not f.f & _PLAIN_SYS_FLAGS:
+            if self._collect(queues[f.e], data[header_end:stop], f.i, f.f, f.h, f.g):
+                self._waiting.append(opaque)
+                return
+        elif (
+            f.f & SysFlag.TX_MASK == SysFlag.TX_PREPARED
+            and self.prepared is not None
+            and self.prepared(conn, queues[f.e], data[header_end:stop], f.i, f.f, f.h, f.g, opaque)
+        ):
+            return
+        self.slow(conn, data, start, stop)
 
     def v1(self, conn: Connection, data: bytes, start: int, header_end: int, stop: int) -> None:
         try:
@@ -309,7 +322,7 @@ class HotSend:
             self.slow(conn, data, start, stop)
             return
         except OSError as error:
-            self._fail(conn, error, [header.opaque] if not header.flag & 2 else [])
+            self.fail(conn, error, [header.opaque] if not header.flag & 2 else [])
             return
         self._broker.stats.put(f.b, len(offsets), len(body))
         if not header.flag & 2:
@@ -351,6 +364,10 @@ class HotSend:
                 acks.append((opaque, queue.queue_id, queue_offset, b"%b%016X" % (host, offset)))
         stats.put(topic, count, size)
 
+    def owe(self, opaque: int, queue_id: int, queue_offset: int, log_offset: int) -> None:
+        """An answer for a message that somebody else has staged; it goes out with the others."""
+        self._acks.append((opaque, queue_id, queue_offset, b"%b%016X" % (self._host, log_offset)))
+
     def finish(self, conn: Connection) -> None:
         """Writes everything of this read with one call and answers, at once or when it is on the device."""
         store = self._broker.store
@@ -362,7 +379,7 @@ class HotSend:
             self._stage_items(conn)
             end = store.commit_staged()
         except OSError as error:
-            self._fail(conn, error, [])
+            self.fail(conn, error, [])
             return
         answers = self._done
         if self._acks:
@@ -385,7 +402,7 @@ class HotSend:
             out += (_prefix(size + 4, size), header)
         return out
 
-    def _fail(self, conn: Connection, error: OSError, more: list[int]) -> None:
+    def fail(self, conn: Connection, error: OSError, more: list[int]) -> None:
         """Nothing of this read was stored; everybody who waits is told so."""
         if self._broker.store.fault is None or self._log.staged.units:
             self._broker.store.abandon_staged(error)

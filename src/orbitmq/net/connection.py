@@ -167,12 +167,7 @@ class Connection(asyncio.Protocol):
         """Collects pieces until the announced frame is whole, so that a large frame is copied once, not per read."""
         self._chunks.append(data)
         self._have += len(data)
-        self._registry.partial_bytes += len(data)
-        if self._registry.partial_bytes > self._limits.max_partial_bytes:
-            log.warning("%s closed: unfinished frames hold more than maxInFlightBytes in all", self.peer)
-            self.abort()
-            return b""
-        if self._stalled or self._have < self._need:
+        if not self._count_partial(len(data)) or self._stalled or self._have < self._need:
             return b""
         whole = b"".join(self._chunks)
         self._registry.partial_bytes -= self._have
@@ -219,8 +214,17 @@ class Connection(asyncio.Protocol):
         rest = data[pos:] if pos else data
         self._chunks.append(rest)
         self._have = end - pos
-        self._registry.partial_bytes += self._have
         self._need = 4 + _LENGTH.unpack_from(data, pos)[0] if end - pos >= 4 else 4
+        self._count_partial(self._have)
+
+    def _count_partial(self, more: int) -> bool:
+        """False when that was too much, and the connection is gone."""
+        self._registry.partial_bytes += more
+        if self._registry.partial_bytes <= self._limits.max_partial_bytes:
+            return True
+        log.warning("%s closed: unfinished frames hold more than maxInFlightBytes in all", self.peer)
+        self.abort()
+        return False
 
     def _refuse_length(self, data: bytes, pos: int, size: int) -> None:
         first = data[pos]
@@ -253,6 +257,11 @@ class Connection(asyncio.Protocol):
             self._out_bytes += sum(map(len, parts))
         elif self._transport is not None:
             self._transport.write(b"".join(parts))
+
+    @property
+    def congested(self) -> bool:
+        """The peer leaves so much unread that whatever can wait should."""
+        return self._write_paused
 
     def _flush_out(self) -> None:
         out = self._out

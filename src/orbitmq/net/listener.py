@@ -103,4 +103,7 @@ class Listener:
             await asyncio.sleep(self.limits.sweep_seconds)
             for conn in self.registry.idle():
                 log.info("%s closed: silent for %.0f s", conn.peer, self.limits.idle_seconds)
-                conn.close()
+                if conn.congested or conn.closed:
+                    conn.abort()  # it takes no answers, so it would never be done with them
+                else:
+                    conn.close()

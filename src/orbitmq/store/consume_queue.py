@@ -42,6 +42,7 @@ class ConsumeQueue:
         "_buffer",
         "_file_end",
         "_series",
+        "_unsynced_from",
         "_window",
         "checked_from",
         "max_offset",
@@ -75,6 +76,7 @@ class ConsumeQueue:
         # Units from here on were written or compared with the log by this process; others are checked when read.
         self.checked_from = 0
         self.unsynced = False
+        self._unsynced_from = 0
         self.waiters: list[Any] = []
 
     # --- writing ----------------------------------------------------------------------------------------------
@@ -99,9 +101,9 @@ class ConsumeQueue:
         if not self._series.bases and self._file_end:
             self._fill_before(self._file_end)
         self._series.write(self._file_end * UNIT_BYTES, bytes(self._buffer))
+        self._touch(self._file_end)
         self._file_end = self.max_offset
         self._buffer.clear()
-        self.unsynced = True
 
     def stored_unit(self, offset: int) -> bytes:
         return self._series.read(offset * UNIT_BYTES, UNIT_BYTES)
@@ -118,7 +120,7 @@ class ConsumeQueue:
                 # Messages in between are lost; the hole must not look like the end of the queue.
                 self._series.write(self.max_offset * UNIT_BYTES, _FILLER * (offset - self.max_offset))
             self._series.write(offset * UNIT_BYTES, unit)
-            self.unsynced = True
+            self._touch(min(offset, self.max_offset))
         if offset >= self.max_offset:
             self.max_offset = self.next_offset = self._file_end = offset + 1
         return changed
@@ -279,10 +281,16 @@ class ConsumeQueue:
             self._series.remove(base)
         return len(victims)
 
+    def _touch(self, offset: int) -> None:
+        self._unsynced_from = min(self._unsynced_from, offset) if self.unsynced else offset
+        self.unsynced = True
+
     def take_unsynced_paths(self) -> list[str]:
-        """Files to bring to the device: written ones are always the newest."""
+        """Files to bring to the device: all that were written since the last time."""
         self.unsynced = False
-        return [self._series.path(base) for base in self._series.bases[-2:]]
+        written = self._unsynced_from * UNIT_BYTES
+        series = self._series
+        return [series.path(base) for base in series.bases if base + series.segment_bytes > written]
 
     def drop_window(self) -> None:
         self._window = (0, b"")

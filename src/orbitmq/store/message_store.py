@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from orbitmq.store.inner_message import InnerMessage, PutResult
 from orbitmq.store.key_index import IndexService
 from orbitmq.store.mark import FILE_NAME as MARK_FILE
 from orbitmq.store.mark import QueueEnds, RecoveryMark
+from orbitmq.store.queue_table import QueueTable
 from orbitmq.store.reading import QueueReader, ReadLimits
 from orbitmq.store.recovery import recover
 from orbitmq.store.recovery_report import RecoveryReport
@@ -46,7 +47,7 @@ class Fault:
     heals: bool
 
 
-class MessageStore:
+class MessageStore(QueueTable):
     def __init__(
         self,
         settings: StoreSettings,
@@ -56,14 +57,11 @@ class MessageStore:
         limits: ReadLimits | None = None,
         retention: RetentionRules | None = None,
     ) -> None:
+        super().__init__(disk, settings.root, settings.consume_queue_file_bytes)
         self.settings = settings
-        self.disk = disk
         self.clock = clock
         self._runner = runner or InlineRunner()
         self._log_files = DescriptorCache(disk, limit=1 << 20)
-        self._queue_files = DescriptorCache(disk)
-        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
-        self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         series = SegmentSeries(disk, settings.log_directory, settings.commit_log_file_bytes, self._log_files)
         self.log = CommitLog(disk, series, clock, settings.store_host)
         self.index: IndexService | None = None
@@ -135,13 +133,6 @@ class MessageStore:
         self._last_sync_ms = self._last_flush_ms = self.clock()
         return report
 
-    def _load_queues(self) -> None:
-        root = self._path("consumequeue")
-        for topic in self.disk.listdir(root):
-            for name in self.disk.listdir(os.path.join(root, topic)):
-                if name.isdigit():
-                    self.queue(topic, int(name)).load()
-
     def close(self) -> None:
         """Orderly stop: everything on disk, the mark of a running broker removed. Safe to call twice."""
         if not self._opened:
@@ -173,58 +164,18 @@ class MessageStore:
     def _release(self) -> None:
         if self.index is not None:
             self.index.close()
-        for queue in self._queues.values():
-            queue.close()
+        self._close_queues()
         self.log.series.close()
-        self._queue_files.close()
         self._log_files.close()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
-    # --- queues -----------------------------------------------------------------------------------------------
-
-    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made if it is new."""
-        queue = self._queues.get((topic, queue_id))
-        if queue is None:
-            queue = ConsumeQueue(
-                self.disk,
-                self._path("consumequeue"),
-                topic,
-                queue_id,
-                self.settings.consume_queue_file_bytes,
-                self._queue_files,
-            )
-            self._queues[topic, queue_id] = queue
-            self._by_topic.setdefault(topic, {})[queue_id] = queue
-        return queue
-
-    def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        return self._queues.get((topic, queue_id))
-
-    def queues_of(self, topic: str) -> dict[int, ConsumeQueue]:
-        return self._by_topic.get(topic, {})
-
-    def topics(self) -> list[str]:
-        return list(self._by_topic)
-
-    def all_queues(self) -> Iterator[ConsumeQueue]:
-        return iter(self._queues.values())
-
     def delete_topic(self, topic: str) -> None:
         """Forgets the queues of a topic and deletes their files; the log keeps the records until it is cleaned."""
         self.mark.forget_topic(topic, self.log.position)
-        for queue_id, queue in self._by_topic.pop(topic, {}).items():
+        for queue in self._remove_queues(topic):
             self.dispatcher.forget(queue)
-            queue.close()
-            queue.destroy()
-            del self._queues[topic, queue_id]
-            directory = self._path("consumequeue", topic, str(queue_id))
-            if self.disk.exists(directory):
-                self.disk.rmdir(directory)
-        if self.disk.exists(self._path("consumequeue", topic)):
-            self.disk.rmdir(self._path("consumequeue", topic))
         if self._opened:
             self.mark.save(self.disk, self._path(MARK_FILE))
 
@@ -237,7 +188,11 @@ class MessageStore:
 
     def put(self, message: InnerMessage) -> PutResult:
         """Appends one message made inside the broker. OSError: nothing was stored."""
-        position = self.stage_inner(message)
+        try:
+            position = self.stage_inner(message)
+        except OSError as error:
+            self.abandon_staged(error)
+            raise
         queue_offset = self.queue(message.topic, message.queue_id).next_offset - 1
         end = self.commit_staged()
         return PutResult(position, queue_offset, end - position, self.log.store_ms)

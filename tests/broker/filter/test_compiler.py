@@ -179,4 +179,5 @@ def larger(inner: st.SearchStrategy[Condition]) -> st.SearchStrategy[Condition]:
 def test_a_compiled_condition_means_what_its_tree_means(
     condition: Condition, properties: dict[str, str]
 ) -> None:
-    assert compile_condition(condition)(encode_properties(properties)) is matches(condition, properties)
+    text = encode_properties(properties)
+    assert compile_condition(condition)(text, 0) is matches(condition, properties)

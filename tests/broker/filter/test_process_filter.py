@@ -42,7 +42,10 @@ def row(number: int) -> dict[str, str]:
 async def pull(
     client: RawClient, group: str, topic: str, offset: int = 0, *, sql: str = "", suspend_ms: int = 0
 ) -> tuple[int, list[str], str]:
-    """Code, bodies and remark of one pull; with `sql` the pull brings its subscription along."""
+    """First code, bodies and first remark; pulls on as clients do until nothing is left.
+
+    With `sql` a pull brings its subscription along.
+    """
     flags = (PullFlag.SUBSCRIPTION if sql else 0) | (PullFlag.SUSPEND if suspend_ms else 0)
     ext = {
         "consumerGroup": group,
@@ -58,8 +61,14 @@ async def pull(
     if sql:
         ext |= {"subscription": sql, "expressionType": "SQL92"}
     answer = await client.ask(RequestCode.PULL_MESSAGE, ext)
-    found = decode_records(answer.body) if answer.code == 0 else []
-    return answer.code, [message.body.decode() for message in found], answer.remark or ""
+    code, remark, found = answer.code, answer.remark or "", []
+    while answer.code in (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY):
+        found += decode_records(answer.body)
+        ext["queueOffset"] = answer.ext["nextBeginOffset"]
+        if int(answer.ext["nextBeginOffset"]) >= int(answer.ext["maxOffset"]):
+            break
+        answer = await client.ask(RequestCode.PULL_MESSAGE, ext)
+    return code, [message.body.decode() for message in found], remark
 
 
 async def join(client: RawClient, group: str, topic: str, sql: str) -> None:

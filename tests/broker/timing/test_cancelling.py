@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.broker.timing.world import START_MS, World
 
 from orbitmq.broker.timing.cancelled import Cancelled
 from orbitmq.broker.timing.lookup import Spot, State
 from orbitmq.wire.topics import TIMER_TOPIC
+from tests.broker.timing.world import START_MS, World
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Random histories of delays, timers, cancellations, cleaning and crashes, against the plain truth of who is due when."""
+"""Random histories of delays, timers, cancellations, cleaning and crashes, against who is due when."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.broker.timing.world import QuickDisk, World
 
 from orbitmq.broker.timing.lookup import State
 from orbitmq.store.disk import StrPath
+from tests.broker.timing.world import QuickDisk, World
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -6,13 +6,12 @@ import json
 import shutil
 from pathlib import Path
 
-from tests.broker.timing.world import Clock, World
-
 from orbitmq.broker.delays import DelayOffsets
 from orbitmq.broker.persist import DELAYS, ConfigStore
 from orbitmq.store.disk import Disk
 from orbitmq.store.settings import StoreSettings
 from orbitmq.wire.topics import SCHEDULE_TOPIC
+from tests.broker.timing.world import Clock, World
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.broker.timing.world import START_MS, World
 
 from orbitmq.broker.timing.engine import SOURCE_BATCH
 from orbitmq.store.consume_queue import UNIT
 from orbitmq.store.inner_message import InnerMessage
 from orbitmq.wire.properties import encode_properties
 from orbitmq.wire.topics import HALF_TOPIC, SCHEDULE_TOPIC
+from tests.broker.timing.world import START_MS, World
 
 
 @pytest.fixture
@@ -57,7 +57,16 @@ def test_the_delivered_record_is_the_waiting_one_under_another_topic(world: Worl
         "REAL_TOPIC": "TopicA",
         "REAL_QID": "3",
     }
-    same = ("body", "flag", "sys_flag", "reconsume_times", "born_ms", "born_host", "store_host", "properties_raw")
+    same = (
+        "body",
+        "flag",
+        "sys_flag",
+        "reconsume_times",
+        "born_ms",
+        "born_host",
+        "store_host",
+        "properties_raw",
+    )
     for name in same:
         assert getattr(message, name) == getattr(waiting, name), name
     assert message.prepared_offset == 0

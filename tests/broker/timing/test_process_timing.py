@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.commands import Commands
-from tests.support.server_process import ServerProcess
 
 from orbitmq.client.cluster import Cluster, wall_clock_ms
 from orbitmq.client.errors import OrbitMQError, Refused
@@ -20,6 +18,8 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import request
 from orbitmq.wire.message import Message
 from orbitmq.wire.recall import decode_handle
+from tests.support.commands import Commands
+from tests.support.server_process import ServerProcess
 
 SETTINGS = {"mappedFileSizeCommitLog": 4 << 20, "mappedFileSizeConsumeQueue": 20_000}
 WINDOW = 100
@@ -208,7 +208,9 @@ def test_a_recall_of_a_delivered_message_says_so(shared: ServerProcess) -> None:
 def test_the_commands_show_and_cancel(shared: ServerProcess, capsys: pytest.CaptureFixture[str]) -> None:
     orbitmq = Commands(capsys, shared.namesrv)
     assert "no message waits" in orbitmq.ok("schedule", "list", "--topic", "Shown").out
-    sent = orbitmq.ok("send", "Shown", "a", "--deliver-after", "2h", "--tag", "t", "--key", "k", "--json").json
+    sent = orbitmq.ok(
+        "send", "Shown", "a", "--deliver-after", "2h", "--tag", "t", "--key", "k", "--json"
+    ).json
     delayed = orbitmq.ok("send", "Shown", "b", "--delay-level", "17", "--json").json
     at = orbitmq.ok("send", "Shown", "c", "--deliver-at", str(wall_clock_ms() + 86_400_000), "--json").json
     listed = orbitmq.ok("schedule", "list", "--topic", "Shown", "--json").json

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.broker.timing.world import DAY_MS, START_MS, World
 
 from orbitmq.broker.timing.lookup import State
 from orbitmq.store.durability import Durability
 from orbitmq.wire.topics import TIMER_TOPIC
+from tests.broker.timing.world import DAY_MS, START_MS, World
 
 HOUR_MS = 3_600_000
 

@@ -6,12 +6,12 @@ import errno
 from pathlib import Path
 
 import pytest
-from tests.broker.timing.world import DAY_MS, START_MS, World
 
 from orbitmq.store.faulty_disk import Fault, FaultyDisk
 from orbitmq.store.inner_message import InnerMessage
 from orbitmq.wire.properties import encode_properties
 from orbitmq.wire.topics import TIMER_TOPIC
+from tests.broker.timing.world import DAY_MS, START_MS, World
 
 
 @pytest.fixture

@@ -85,9 +85,7 @@ class World:
     # --- life -------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.store = MessageStore(
-            self.settings, self.disk, self.clock, self.runner, retention=self.retention
-        )
+        self.store = MessageStore(self.settings, self.disk, self.clock, self.runner, retention=self.retention)
         self.store.open()
         self.engine = Engine(
             self.store, self.offsets, self.runner, agenda=self.agenda(), flush_every=self.flush_every

@@ -73,6 +73,10 @@ class Producer:
     async def end(self, place: Place, decision: int, msg_id: str) -> Command:
         return await self._channel.request(self._end(place, decision, msg_id, False), 10)
 
+    def end_oneway(self, place: Place, decision: int, msg_id: str) -> None:
+        """As official clients do it."""
+        self._channel.oneway(self._end(place, decision, msg_id, False))
+
     def _end(self, place: Place, decision: int, msg_id: str, from_check: bool) -> Command:
         ext = {
             "producerGroup": self.group,

@@ -63,7 +63,10 @@ class Life:
                     # The broker may have asked before its receipt was read here: what was said then stays.
                     decision = self.words.setdefault(msg_id, self.random.choice((COMMIT, ROLLBACK)))
                     self.acked.add(msg_id)
-                    if self.random.random() < 0.8:
+                    way = self.random.random()
+                    if way < 0.6:
+                        producer.end_oneway(place, decision, msg_id)
+                    elif way < 0.85:
                         await producer.end(place, decision, msg_id)
         except (RemotingError, OSError):
             return

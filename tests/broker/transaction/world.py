@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, cast
 
 from orbitmq.broker.clients import ClientManager
+from orbitmq.broker.gateway import Gateway
 from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.retry import Retries
@@ -19,7 +20,6 @@ from orbitmq.broker.transaction import Transactions
 from orbitmq.config import BrokerConfig
 from orbitmq.net.errors import RequestError
 from orbitmq.net.service import error_reply
-from orbitmq.store.disk import Disk
 from orbitmq.store.inner_message import InnerMessage
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.settings import StoreSettings
@@ -31,6 +31,7 @@ from orbitmq.wire.message_id import pack_host
 from orbitmq.wire.properties import Prop, encode_properties
 from orbitmq.wire.topics import TRANSACTION_GROUP
 from tests.broker.fakes import FakeChannel, beat
+from tests.support.send_sides import HastyDisk
 
 T0 = 1_700_000_000_000
 COMMIT, ROLLBACK, UNKNOWN = SysFlag.TX_COMMIT, SysFlag.TX_ROLLBACK, SysFlag.TX_NONE
@@ -113,7 +114,7 @@ class World:
             index_entries=400,
             sync_flush=self.config.sync_flush,
         )
-        self.store = MessageStore(settings, Disk(), self.clock)
+        self.store = MessageStore(settings, HastyDisk(), self.clock)
         self.store.open()
         self.stats = BrokerStats(self.now, "c")
         self.clients = ClientManager()
@@ -123,6 +124,7 @@ class World:
         self.rooms: list[Room] = [self.retries, self.transactions, self.delays]
         self.sends = SendHandler(cast(Any, self), self.random)
         self.sends.diverters = [room.divert for room in self.rooms]
+        self.gateway = Gateway(cast(Any, self), self.sends)
         self.handlers = {**self.transactions.handlers(), **self.retries.handlers()}
         self.transactions.start(NoTimers())
 

@@ -1,8 +1,8 @@
 """From a condition to a function over records.
 
-A compiled condition takes the property text (with a separator in front, so that every name is found with
-both its borders) and answers True, False or None for unknown; `Unreadable` says that the message cannot
-match at all. Nothing is decoded but the properties that are compared.
+A compiled condition takes a record and where its property text begins, and answers True, False or None for
+unknown; `Unreadable` says that the message cannot match at all. Nothing is decoded, or even copied, but the
+properties that are compared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import assert_never
 
 from orbitmq.broker.filter.like import like_matcher
 from orbitmq.broker.filter.parser import parse
-from orbitmq.broker.filter.record import property_text
+from orbitmq.broker.filter.record import properties_at
 from orbitmq.broker.filter.syntax import (
     Between,
     Condition,
@@ -39,8 +39,8 @@ from orbitmq.broker.filter.syntax import (
 from orbitmq.broker.filter.values import READERS, Unreadable, compare, read_boolean, read_double
 from orbitmq.wire.properties import find_property
 
-Compiled = Callable[[bytes], bool | None]
-Getter = Callable[[bytes], bytes | None]
+Compiled = Callable[[bytes, int], bool | None]
+Getter = Callable[[bytes, int], bytes | None]
 Accept = Callable[[bytes], bool]
 
 _SIGNS: dict[str, Callable[[int | float, int | float], bool]] = {">": gt, ">=": ge, "<": lt, "<=": le}
@@ -59,43 +59,42 @@ def compile_sql(text: str) -> Accept:
 def _remembered(text: str) -> Accept | FilterSyntaxError:
     """Pulls repeat their expression, wrong ones too."""
     try:
-        accept_text = compile_condition(parse(text))
+        matches = compile_condition(parse(text))
     except FilterSyntaxError as error:
         return error
 
     def accept(record: bytes) -> bool:
-        return accept_text(property_text(record))
+        return matches(record, properties_at(record))
 
     return accept
 
 
-def compile_condition(condition: Condition) -> Accept:
-    """The whole condition over a property text. At the top only True counts, so AND may stop at the first
-    that is not.
-    """
+def compile_condition(condition: Condition) -> Callable[[bytes, int], bool]:
+    """The whole condition. At the top only True counts, so AND may stop at the first that is not."""
     parts = condition.parts if isinstance(condition, Logic) and condition.conjunction else (condition,)
-    compiled = [_compile(part) for part in parts]
+    first, *others = [_compile(part) for part in parts]
 
-    def accept(text: bytes) -> bool:
-        text = b"\x02" + text
+    def matches(record: bytes, at: int) -> bool:
         try:
-            for part in compiled:
-                if not part(text):
+            if not first(record, at):
+                return False
+            for part in others:
+                if not part(record, at):
                     return False
         except Unreadable:
             return False
         return True
 
-    return accept
+    return matches
 
 
 def _compile(node: Condition) -> Compiled:
     match node:
         case Constant(value):
-            return lambda text: value
+            return lambda record, at: value
         case Truth(Property(name)):
             present = _getter(name)
-            return lambda text: None if present(text) is None else False
+            return lambda record, at: None if present(record, at) is None else False
         case Not(operand):
             return _not(_compile(operand))
         case Logic(conjunction, parts):
@@ -123,24 +122,27 @@ def _compile(node: Condition) -> Compiled:
 def _getter(name: str) -> Getter:
     """The value of a property; the last one if there are several, never an empty one."""
     encoded = name.encode()
-    pattern = b"\x02" + encoded + b"\x01"
+    head = encoded + b"\x01"
+    pattern = b"\x02" + head
     length = len(pattern)
 
-    def get(text: bytes) -> bytes | None:
-        start = text.rfind(pattern)
+    def get(record: bytes, at: int) -> bytes | None:
+        start = record.rfind(pattern, at)
         if start < 0:
-            return None
+            if not record.startswith(head, at):
+                return None
+            start = at - 1
         start += length
-        end = text.find(b"\x02", start)
-        value = text[start:] if end < 0 else text[start:end]
-        return value or find_property(text, encoded)
+        end = record.find(b"\x02", start)
+        value = record[start:] if end < 0 else record[start:end]
+        return value or find_property(record[at:], encoded)
 
     return get
 
 
 def _not(inner: Compiled) -> Compiled:
-    def negated(text: bytes) -> bool | None:
-        value = inner(text)
+    def negated(record: bytes, at: int) -> bool | None:
+        value = inner(record, at)
         return None if value is None else not value
 
     return negated
@@ -149,10 +151,10 @@ def _not(inner: Compiled) -> Compiled:
 def _logic(parts: list[Compiled], stops_at: bool) -> Compiled:
     """AND stops at the first False, OR at the first True; an unknown one makes the rest undecided."""
 
-    def joined(text: bytes) -> bool | None:
+    def joined(record: bytes, at: int) -> bool | None:
         unknown = False
         for part in parts:
-            value = part(text)
+            value = part(record, at)
             if value is stops_at:
                 return stops_at
             if value is None:
@@ -179,8 +181,8 @@ def _equal(left: Value, right: Value) -> Compiled:
 
 
 def _equal_text(get: Getter, wanted: bytes, missing: bool | None) -> Compiled:
-    def equal(text: bytes) -> bool | None:
-        value = get(text)
+    def equal(record: bytes, at: int) -> bool | None:
+        value = get(record, at)
         return missing if value is None else value == wanted
 
     return equal
@@ -190,14 +192,14 @@ def _equal_number(get: Getter, wanted: int | float, kind: NumberKind, missing: b
     read = READERS[kind]
     if kind is NumberKind.DOUBLE:
 
-        def equal_double(text: bytes) -> bool | None:
-            value = get(text)
+        def equal_double(record: bytes, at: int) -> bool | None:
+            value = get(record, at)
             return missing if value is None else compare(read(value), wanted) == 0
 
         return equal_double
 
-    def equal(text: bytes) -> bool | None:
-        value = get(text)
+    def equal(record: bytes, at: int) -> bool | None:
+        value = get(record, at)
         return missing if value is None else read(value) == wanted
 
     return equal
@@ -206,20 +208,22 @@ def _equal_number(get: Getter, wanted: int | float, kind: NumberKind, missing: b
 Loaded = bytes | bool | Number | None
 
 
-def _value(node: Value) -> Callable[[bytes], Loaded]:
+def _value(node: Value) -> Callable[[bytes, int], Loaded]:
     if isinstance(node, Property):
         return _getter(node.name)
     if isinstance(node, Text):
         encoded = node.value.encode("utf-8", "replace")
-        return lambda text: encoded
+        return lambda record, at: encoded
     if isinstance(node, Number):
-        return lambda text: node
+        return lambda record, at: node
     return _compile(node)
 
 
-def _equal_any(get_left: Callable[[bytes], Loaded], get_right: Callable[[bytes], Loaded]) -> Compiled:
-    def equal(text: bytes) -> bool | None:
-        left, right = get_left(text), get_right(text)
+def _equal_any(
+    get_left: Callable[[bytes, int], Loaded], get_right: Callable[[bytes, int], Loaded]
+) -> Compiled:
+    def equal(record: bytes, at: int) -> bool | None:
+        left, right = get_left(record, at), get_right(record, at)
         if left is None or right is None:
             return True if left is right else None if left is None else False
         return _same(left, right)
@@ -257,7 +261,7 @@ def _order(sign: str, left: Value, right: Value) -> Compiled:
             return _order_properties(_getter(name), sign, _getter(other))
         case Number(number), Number(other_number):
             fixed = _SIGNS[sign](compare(number, other_number), 0)
-            return lambda text: fixed
+            return lambda record, at: fixed
     raise AssertionError("the parser lets only properties and numbers be ordered")
 
 
@@ -266,14 +270,14 @@ def _order_number(get: Getter, sign: str, limit: int | float, kind: NumberKind) 
     read = READERS[kind]
     if kind is NumberKind.DOUBLE:
 
-        def ordered_double(text: bytes) -> bool | None:
-            value = get(text)
+        def ordered_double(record: bytes, at: int) -> bool | None:
+            value = get(record, at)
             return None if value is None else holds(compare(read(value), limit), 0)
 
         return ordered_double
 
-    def ordered(text: bytes) -> bool | None:
-        value = get(text)
+    def ordered(record: bytes, at: int) -> bool | None:
+        value = get(record, at)
         return None if value is None else holds(read(value), limit)
 
     return ordered
@@ -282,8 +286,8 @@ def _order_number(get: Getter, sign: str, limit: int | float, kind: NumberKind) 
 def _order_properties(get_left: Getter, sign: str, get_right: Getter) -> Compiled:
     holds = _SIGNS[sign]
 
-    def ordered(text: bytes) -> bool | None:
-        left, right = get_left(text), get_right(text)
+    def ordered(record: bytes, at: int) -> bool | None:
+        left, right = get_left(record, at), get_right(record, at)
         if left is None or right is None:
             return None
         return holds(compare(read_double(left), read_double(right)), 0)
@@ -303,8 +307,8 @@ def _between_numbers(get: Getter, low: int | float, high: int | float, kind: Num
     read = READERS[kind]
     if kind is NumberKind.DOUBLE:
 
-        def between_doubles(text: bytes) -> bool | None:
-            value = get(text)
+        def between_doubles(record: bytes, at: int) -> bool | None:
+            value = get(record, at)
             if value is None:
                 return None
             number = read(value)
@@ -312,8 +316,8 @@ def _between_numbers(get: Getter, low: int | float, high: int | float, kind: Num
 
         return between_doubles
 
-    def between(text: bytes) -> bool | None:
-        value = get(text)
+    def between(record: bytes, at: int) -> bool | None:
+        value = get(record, at)
         return None if value is None else low <= read(value) <= high
 
     return between
@@ -321,12 +325,12 @@ def _between_numbers(get: Getter, low: int | float, high: int | float, kind: Num
 
 def _is_null(operand: Value) -> Compiled:
     get = _value(operand)
-    return lambda text: get(text) is None
+    return lambda record, at: get(record, at) is None
 
 
 def _one_of(get: Getter, texts: frozenset[bytes], negated: bool) -> Compiled:
-    def one_of(text: bytes) -> bool | None:
-        value = get(text)
+    def one_of(record: bytes, at: int) -> bool | None:
+        value = get(record, at)
         return None if value is None else (value in texts) is not negated
 
     return one_of
@@ -346,16 +350,16 @@ _PART_TESTS: dict[Part, Callable[[bytes, bytes], bool]] = {
 def _has_part(part: Part, get: Getter, searched: bytes, negated: bool) -> Compiled:
     test = _PART_TESTS[part]
 
-    def has_part(text: bytes) -> bool | None:
-        value = get(text)
+    def has_part(record: bytes, at: int) -> bool | None:
+        value = get(record, at)
         return value is not None and searched != b"" and test(value, searched) is not negated
 
     return has_part
 
 
 def _like(get: Getter, matches: Callable[[bytes], bool], negated: bool) -> Compiled:
-    def like(text: bytes) -> bool | None:
-        value = get(text)
+    def like(record: bytes, at: int) -> bool | None:
+        value = get(record, at)
         return None if value is None else matches(value) is not negated
 
     return like

@@ -45,8 +45,11 @@ class Agenda:
         if (due, queue_offset) < self.bound:
             heapq.heappush(self._heap, (due, queue_offset, position, size))
             return
-        for column, value in zip(self._far, (due, queue_offset, position, size), strict=True):
-            column.append(value)
+        far = self._far
+        far[0].append(due)
+        far[1].append(queue_offset)
+        far[2].append(position)
+        far[3].append(size)
         self._far_first_ms = min(due, self._far_first_ms)
 
     def put_back(self, entries: list[Entry]) -> None:
@@ -156,11 +159,12 @@ class Agenda:
     def frozen(self) -> Columns | None:
         return self._frozen
 
-    def freeze(self) -> Columns:
-        """Hands out the timers that are far, to be written as a run; they stay known until that is done."""
+    def freeze(self, before: int) -> Columns:
+        """Hands out the far timers before a queue offset, to be written as a run; they stay known until then."""
         assert self._frozen is None, "one flush at a time"
-        self._frozen = _columns(self._far)
-        self._set_far(self._frozen.part(0, 0))
+        far = _columns(self._far)
+        self._frozen = far.where(far.queue_offset < before)
+        self._set_far(far.where(far.queue_offset >= before))
         return self._frozen
 
     def flushed(self, run: Run | None) -> None:

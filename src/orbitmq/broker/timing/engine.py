@@ -264,8 +264,8 @@ class Engine:
             log.warning("the checkpoint of the timers could not be written: %s", error)
 
     def _maintain(self, now_ms: int) -> None:
-        durable = self.indexer.log_end <= self._store.durability.offset
-        self.keeper.tick(now_ms, self.indexer.next, durable, self._progress)
+        durable_end = self._store.durability.offset
+        self.keeper.tick(now_ms, self.indexer.next, self.indexer.log_end, durable_end, self._progress)
         if self._file.dirty and now_ms - self._last_sync_ms >= _SYNC_MS:
             self._last_sync_ms = now_ms
             self._runner.submit(self._file.sync, self._synced)

@@ -10,6 +10,7 @@ from orbitmq.broker.timing.agenda import Agenda
 from orbitmq.broker.timing.cancelled import Cancelled
 from orbitmq.broker.timing.checkpoint import Progress
 from orbitmq.broker.timing.keeper import Keeper
+from orbitmq.broker.timing.quick import due_of
 from orbitmq.broker.timing.records import Waiting, read_waiting
 from orbitmq.store.consume_queue import UNIT, ConsumeQueue
 from orbitmq.wire.message import RecordProblem
@@ -80,6 +81,11 @@ class Indexer:
 
     def _take(self, position: int, size: int) -> None:
         record = self._store.log.read(position, size)
+        quick_ms = due_of(record, self.next)
+        if quick_ms is not None:
+            self.log_end = position + size
+            self._add(quick_ms, position, size)
+            return
         try:
             waiting = read_waiting(record)
             due_ms = waiting.due_ms
@@ -97,6 +103,9 @@ class Indexer:
             return
         if waiting.rolled_from is not None:
             self._agenda.rolled = max(self._agenda.rolled, waiting.rolled_from + 1)
+        self._add(due_ms, position, size)
+
+    def _add(self, due_ms: int, position: int, size: int) -> None:
         if self.next < self._agenda.rolled or self._before.is_done(due_ms, self.next):
             return
         if not self._keeper.in_a_run(due_ms, self.next):

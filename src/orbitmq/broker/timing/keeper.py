@@ -69,6 +69,7 @@ class Keeper:
         self._busy = False
         self._retry_at_ms = 0
         self._flushed_up_to = 0
+        self._cut: tuple[int, int] | None = None
 
     def _path(self, number: int) -> str:
         return os.path.join(self._directory, f"run-{number:012d}")
@@ -133,12 +134,19 @@ class Keeper:
     def busy(self) -> bool:
         return self._busy
 
-    def tick(self, now_ms: int, indexed: int, all_durable: bool, progress: Progress) -> None:
-        """Starts one job if there is one to do. `progress` is what the checkpoint on the device says."""
+    def tick(self, now_ms: int, indexed: int, log_end: int, durable_end: int, progress: Progress) -> None:
+        """Starts one job if there is one to do. `progress` is what the checkpoint on the device says.
+
+        The timers up to `indexed` lie in the log before `log_end`. They become a run when the log is on the
+        device up to there: a run must not know of timers that a power cut takes back.
+        """
         if self._busy or now_ms < self._retry_at_ms:
             return
-        if indexed - self._flushed_up_to >= self._flush_every and all_durable:
-            self._flush(now_ms, indexed, progress)
+        if self._cut is None and indexed - self._flushed_up_to >= self._flush_every:
+            self._cut = (indexed, log_end)
+        if self._cut is not None and self._cut[1] <= durable_end:
+            self._flush(now_ms, self._cut[0], progress)
+            self._cut = None
             return
         done = [
             run
@@ -163,7 +171,7 @@ class Keeper:
         return min(full, key=lambda runs: sum(run.count for run in runs), default=[])
 
     def _flush(self, now_ms: int, indexed: int, progress: Progress) -> None:
-        frozen = self._agenda.freeze()
+        frozen = self._agenda.freeze(indexed)
         mark = Mark(indexed, self._agenda.bound)
         before = self._flushed_up_to
         self._flushed_up_to = indexed

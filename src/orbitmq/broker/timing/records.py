@@ -96,16 +96,23 @@ def read_waiting(record: bytes) -> Waiting:
     return Waiting(message, properties)
 
 
-def delivered(waiting: Waiting, now_ms: int) -> InnerMessage:
-    """The record for the real topic. RecordProblem when it cannot be delivered anywhere."""
-    topic, queue_id = waiting.real_topic, waiting.real_queue_id
-    problem = names.validate_topic(topic)
-    if problem or queue_id < 0:
+def real_queue(topic: bytes, queue_id: bytes) -> tuple[str, int]:
+    """Where a message is delivered to. RecordProblem when that is no place for messages."""
+    name = topic.decode("utf-8", "replace")
+    problem = names.validate_topic(name)
+    if problem or not queue_id.isdigit() or len(queue_id) > 9:
         raise RecordProblem(
             f"it names no topic and queue to be delivered to: {problem or 'REAL_QID is no number'}"
         )
-    if topic in _NEVER_REAL:
-        raise RecordProblem(f"its real topic is the internal {topic}")
+    if name in _NEVER_REAL:
+        raise RecordProblem(f"its real topic is the internal {name}")
+    return name, int(queue_id)
+
+
+def delivered(waiting: Waiting, now_ms: int) -> InnerMessage:
+    """The record for the real topic. RecordProblem when it cannot be delivered anywhere."""
+    properties = waiting.properties
+    topic, queue_id = real_queue(properties.get(_REAL_TOPIC, b""), properties.get(_REAL_QUEUE_ID, b""))
     message = waiting.message
     text = message.properties_raw
     if message.topic == names.TIMER_TOPIC:

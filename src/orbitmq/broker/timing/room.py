@@ -15,6 +15,7 @@ from orbitmq.broker.timing.recall import recall
 from orbitmq.net.connection import Connection
 from orbitmq.store.durability import Durable
 from orbitmq.store.flush import ThreadRunner
+from orbitmq.wire import topics as names
 from orbitmq.wire.codes import OrbitCode, RequestCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.properties import Prop
@@ -31,6 +32,7 @@ log = logging.getLogger("orbitmq.broker")
 SLICE_S: Final = 0.004
 """How long one step may hold the loop; clients are served between steps."""
 _FAILED_MS: Final = 1_000
+_LEAST_QUEUES: Final = 4
 
 
 class Timing(Room):
@@ -38,8 +40,9 @@ class Timing(Room):
         self._broker = broker
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._when = 0.0
         self._running = False
-        self.engine = Engine(broker.store, broker.delays, ThreadRunner(self._loop), broker.stats.put)
+        self.engine = Engine(broker.store, broker.delays, ThreadRunner(self._loop), self._delivered)
         self.engine.roller.on_done = self._rolled
         broker.store.cleaner.guards.append(self._may_go)
 
@@ -86,9 +89,10 @@ class Timing(Room):
             return
         when = self._loop.time() + delay_s
         if self._timer is not None:
-            if self._timer.when() <= when:
+            if self._when <= when:
                 return
             self._timer.cancel()
+        self._when = when
         self._timer = self._loop.call_at(when, self._run)
 
     def _run(self) -> None:
@@ -111,6 +115,27 @@ class Timing(Room):
         if self._timer is not None:
             self._timer.cancel()
         self.engine.close()
+
+    def _delivered(self, topic: str, count: int, size: int) -> None:
+        broker = self._broker
+        broker.stats.put(topic, count, size)
+        if broker.topics.get(topic) is None and topic not in broker.store.mark.deleted_topics:
+            self._restore(topic)
+
+    def _restore(self, topic: str) -> None:
+        """The broker died before the settings of a new topic were saved, and the log only had waiting
+        messages.
+        """
+        broker = self._broker
+        found = max(broker.store.queues_of(topic), default=0) + 1
+        queues = found if topic.startswith(names.RETRY_PREFIX) else max(_LEAST_QUEUES, found)
+        log.warning(
+            "topic %s got a delayed message but has no settings; it is made with %d queues", topic, queues
+        )
+        broker.topics.create_internal(topic, queues, broker.clock())
+        # During the start everything is registered a moment later anyway.
+        if hasattr(broker, "registrar"):
+            broker.register_soon(topic)
 
     # --- old log files --------------------------------------------------------------------------------------
 

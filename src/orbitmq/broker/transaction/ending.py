@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from orbitmq.broker import redraft
 from orbitmq.broker.transaction import records
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from orbitmq.wire.message import Message
 
 log = logging.getLogger("orbitmq.transaction")
-
-_OUTCOMES: Final = {SysFlag.TX_COMMIT: Outcome.COMMITTED, SysFlag.TX_ROLLBACK: Outcome.ROLLED_BACK}
 
 
 class HasLedger(Protocol):
@@ -56,7 +54,7 @@ class EndHandler:
         if header.commit_or_rollback == SysFlag.TX_NONE:
             log.debug("%s does not know yet how %s ends: %s", conn.peer, header.msg_id, command.remark)
             return command.reply()
-        outcome = _OUTCOMES.get(header.commit_or_rollback)
+        outcome = records.OUTCOMES.get(header.commit_or_rollback)
         if outcome is None:
             raise RequestError(
                 ResponseCode.SYSTEM_ERROR,
@@ -65,7 +63,7 @@ class EndHandler:
             )
         if broker.store.refusal:
             raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, broker.store.refusal)
-        message = self._half_message(header)
+        message = self.half_message(header)
         ledger = self._room.ledger
         standing = ledger.find(message.queue_offset)
         if standing is None:
@@ -104,7 +102,7 @@ class EndHandler:
         broker.store.when_durable(end, durable)
         return None
 
-    def _half_message(self, header: EndTransactionHeader) -> Message:
+    def half_message(self, header: EndTransactionHeader) -> Message:
         """The half message that the header names; every number in it comes from outside."""
         message = redraft.message_at(self._broker.store, header.commit_log_offset)
         if message is None or message.topic != names.HALF_TOPIC:

@@ -78,6 +78,9 @@ class Recent(Generic[V]):
     def get(self, key: int) -> V | None:
         return self._values.get(key)
 
+    def forget(self, key: int) -> None:
+        self._values.pop(key, None)
+
     def values(self) -> list[V]:
         return list(self._values.values())
 
@@ -127,6 +130,18 @@ class Ledger:
         half = self.open.pop(offset, None)
         if half is not None:
             self._given_up.put(offset, half)
+
+    def not_stored(self, offset: int) -> None:
+        """A half message that was told to be stored is not in the log."""
+        self.open.pop(offset, None)
+
+    def not_ended(self, offset: int, half: Half, op_offset: int) -> None:
+        """An op that was told to be stored is not in the log: its transaction is open as before."""
+        for ended in (offset, half.queue_offset):
+            self._ended.forget(ended)
+        self._ops = deque(op for op in self._ops if op != (op_offset, offset))
+        self.open[half.queue_offset] = half
+        self.open = dict(sorted(self.open.items()))
 
     def lost(self, offset: int) -> None:
         """Its record cannot be read any more."""

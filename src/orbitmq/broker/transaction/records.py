@@ -6,7 +6,7 @@ from typing import Final
 
 from orbitmq.broker.redraft import redraft
 from orbitmq.broker.send import Draft
-from orbitmq.broker.transaction.ledger import Half
+from orbitmq.broker.transaction.ledger import Half, Outcome
 from orbitmq.store.inner_message import InnerMessage
 from orbitmq.wire import topics as names
 from orbitmq.wire.checksum import crc32
@@ -25,7 +25,8 @@ _OP_TAGS_CODE: Final = string_hash(REMOVE_TAG)
 # A message older than this when it arrives has the wrong clock behind it, not a long journey.
 _CREDIBLE_DELAY_MS: Final = 60_000
 _NOT_A_NUMBER: Final = -1
-_NOT_COMMITTED: Final = SysFlag.TX_MASK | SysFlag.BORN_V6 | SysFlag.STORE_V6
+NOT_KEPT_FLAGS: Final = SysFlag.TX_MASK | SysFlag.BORN_V6 | SysFlag.STORE_V6
+OUTCOMES: Final = {SysFlag.TX_COMMIT: Outcome.COMMITTED, SysFlag.TX_ROLLBACK: Outcome.ROLLED_BACK}
 
 
 # What is added to the properties while a half message is asked for; a longer text could not be written again.
@@ -48,10 +49,15 @@ def prepare(draft: Draft) -> bool:
 
 
 def half_of_draft(draft: Draft, log_offset: int, queue_offset: int, store_ms: int) -> Half:
-    since_ms = draft.born_ms if 0 <= store_ms - draft.born_ms <= _CREDIBLE_DELAY_MS else store_ms
+    since_ms = since(draft.born_ms, store_ms)
     return _half(
         draft.properties, draft.born_ms, draft.born_host, draft.body, log_offset, queue_offset, since_ms
     )
+
+
+def since(born_ms: int, store_ms: int) -> int:
+    """From when on the age of a new half message counts."""
+    return born_ms if 0 <= store_ms - born_ms <= _CREDIBLE_DELAY_MS else store_ms
 
 
 def half_of(message: Message) -> Half:
@@ -83,15 +89,13 @@ def _half(
     immunity_s = _number(properties.get(Prop.CHECK_IMMUNITY_SECONDS))
     first_offset = _number(properties.get(Prop.TRANSACTION_PREPARED_QUEUE_OFFSET))
     group = properties.get(Prop.PRODUCER_GROUP, "")
-    identity = hash(
-        (
-            properties.get(Prop.UNIQ_KEY) or crc32(body),
-            born_ms,
-            born_host,
-            group,
-            properties.get(Prop.REAL_TOPIC),
-            properties.get(Prop.REAL_QUEUE_ID),
-        )
+    who = identity(
+        properties.get(Prop.UNIQ_KEY) or crc32(body),
+        born_ms,
+        born_host,
+        group,
+        properties.get(Prop.REAL_TOPIC),
+        properties.get(Prop.REAL_QUEUE_ID),
     )
     return Half(
         queue_offset,
@@ -101,8 +105,15 @@ def _half(
         None if immunity_s == _NOT_A_NUMBER else immunity_s * 1000,
         max(0, _number(properties.get(Prop.TRANSACTION_CHECK_TIMES))),
         None if first_offset == _NOT_A_NUMBER else first_offset,
-        identity,
+        who,
     )
+
+
+def identity(
+    unique: str | int, born_ms: int, born_host: bytes, group: str, topic: str | None, queue_id: str | None
+) -> int:
+    """Equal for all records of one half message; a body's checksum stands in for an id that is not there."""
+    return hash((unique, born_ms, born_host, group, topic, queue_id))
 
 
 def _number(text: str | None) -> int:
@@ -149,7 +160,7 @@ def real(message: Message, topic: str, queue_id: int) -> InnerMessage:
         string_hash(tag) if tag else 0,
         unique_key.encode() if unique_key else None,
         keys.encode() if keys else None,
-        message.sys_flag & ~_NOT_COMMITTED | SysFlag.TX_COMMIT,
+        message.sys_flag & ~NOT_KEPT_FLAGS | SysFlag.TX_COMMIT,
         message.flag,
         message.born_ms,
         message.born_host_bytes,

@@ -12,6 +12,7 @@ from orbitmq.broker.persist import OFFSETS
 from orbitmq.broker.room import Room
 from orbitmq.broker.transaction import records
 from orbitmq.broker.transaction.ending import EndHandler
+from orbitmq.broker.transaction.lane import END_HEAD, Lane
 from orbitmq.broker.transaction.ledger import Half, Ledger, Outcome, Round, Rules, Step, is_over
 from orbitmq.broker.transaction.listing import list_halves
 from orbitmq.broker.transaction.loading import Loader
@@ -58,6 +59,7 @@ class Transactions(Room):
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.ledger = Ledger()
+        self._ends = EndHandler(broker, self)
         self._round: Round | None = None
         self._last_round_ms = 0
         self._slice: asyncio.TimerHandle | None = None
@@ -67,7 +69,7 @@ class Transactions(Room):
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.END_TRANSACTION: EndHandler(self._broker, self).handle,
+            RequestCode.END_TRANSACTION: self._ends.handle,
             RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume,
             OrbitCode.LIST_HALF_MESSAGES: self.list_open,
         }
@@ -127,6 +129,9 @@ class Transactions(Room):
         if self.ledger.open:
             log.info("%d transactions are open", len(self.ledger.open))
         self._last_round_ms = broker.clock()
+        lane = Lane(broker, self.ledger, self._ends)
+        broker.gateway.add_hot(END_HEAD, lane.end)
+        broker.gateway.hot_send.prepared = lane.half
         timers.every(TICK_S, self.tick, "transactions")
 
     def stop(self) -> None:
