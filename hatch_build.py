@@ -38,7 +38,9 @@ def build(root: Path, target: Path) -> str:
     """Compiles the source; returns what went wrong, empty when nothing did."""
     compiler = shlex.split(os.environ.get("CC") or str(sysconfig.get_config_var("CC") or "cc"))
     if shutil.which(compiler[0]) is None:
-        compiler = [found] if (found := shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")) else []
+        compiler = (
+            [found] if (found := shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")) else []
+        )
     if not compiler:
         return "no C compiler was found"
     include = sysconfig.get_paths()["include"]

@@ -59,7 +59,7 @@ sys_flags = st.sampled_from([0, 0, 1, 2, 0x100, 0x201, 0x10, 0x20, 0x30, 0x80])
 topics = st.sampled_from([TOPIC] * 4 + ["Fresh", "SCHEDULE_TOPIC_XXXX", "bad name", "%RETRY%g", ""])
 bodies = st.sampled_from([b"", b"x", b"body", bytes(range(256)), b"y" * 3000])
 opaques = st.integers(0, 1 << 30)
-flags = st.sampled_from([0, 0, 0, 2])
+flags = st.sampled_from([0, 0, 0, 0, 2, 2, 1])  # 1: an answer, whatever its code says
 
 
 @st.composite
@@ -208,6 +208,22 @@ def test_a_batch_that_grows_beyond_a_log_file_is_stored_all_the_same(sides: list
         assert [message.queue_offset for message in side.messages()] == list(range(24_000))
         for base in side.world.store.log.series.bases:
             assert side.world.store.disk.size(side.world.store.log.series.path(base)) == LOG_FILE_BYTES
+
+
+def test_an_id_of_another_length_is_no_known_shape(sides: list[Side]) -> None:
+    """What stands around an id of 32 characters is remembered; a shorter id must not be filled up."""
+    ids = [UNIQUE, "", "5" * 5, UNIQUE[::-1], UNIQUE[:-1], UNIQUE + "0", UNIQUE]
+    stored = []
+    for side in sides:
+        texts = [f"UNIQ_KEY\x01{unique}" for unique in ids]
+        sends = [request(RequestCode.SEND_MESSAGE_V2, send_ext(TOPIC, 0, text), b"x") for text in texts]
+        body = encode_batch([(0, b"x", text.encode()) for text in texts])
+        sends.append(request(RequestCode.SEND_BATCH_MESSAGE, send_ext(TOPIC, 1, m="true"), body))
+        answers = side.read(Wire(PEERS[0]), [encode(command) for command in sends])
+        assert [answer.code for answer in answers] == [0] * len(sends)
+        stored.append([essence(message) for message in side.messages()])
+        assert [message.properties.get("UNIQ_KEY", "") for message in side.messages()] == ids * 2
+    assert stored[0] == stored[1]
 
 
 def test_a_pull_in_the_same_read_loses_no_answer(sides: list[Side]) -> None:

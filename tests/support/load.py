@@ -54,30 +54,41 @@ class Ledger:
 
 
 class Sender:
-    """Sends bursts over one connection until it breaks or is cancelled; waits for each burst's answers."""
+    """Sends bursts over one connection until it breaks or is cancelled; waits for each burst's answers.
 
-    def __init__(self, addr: str, ledger: Ledger, topics: dict[str, int], random: Random) -> None:
+    A broker with many threads does not keep the order of requests within a connection: there, bursts are off.
+    """
+
+    def __init__(
+        self, addr: str, ledger: Ledger, topics: dict[str, int], random: Random, *, bursts: bool = True
+    ) -> None:
+        self._bursts = bursts
         self._client = RawClient(addr)
         self._ledger = ledger
         self._topics = topics
         self._random = random
         self._number = ledger.senders
         ledger.senders += 1
+        self._stopping = False
 
     async def run(self) -> None:
         await self._client.connect()
         try:
-            while True:
+            while not self._stopping:
                 await self._burst()
         except (ConnectionError, TimeoutError):
             return
         finally:
             await self._client.close()
 
+    def stop(self) -> None:
+        """After the answers to what is under way."""
+        self._stopping = True
+
     async def _burst(self) -> None:
         random = self._random
         commands, contents = [], []
-        for _ in range(random.choice((1, 1, 2, 8, 24))):
+        for _ in range(random.choice((1, 1, 2, 8, 24)) if self._bursts else 1):
             topic = random.choice(list(self._topics))
             queue_id = random.randrange(self._topics[topic])
             batch = random.random() < 0.2

@@ -71,7 +71,17 @@ EVERYTHING = PullFilter()
 class Pull:
     """One pull request, as long as it is not answered."""
 
-    __slots__ = ("codec", "conn", "deadline_ms", "fields", "filter", "offset", "opaque", "overdue", "started_ms")
+    __slots__ = (
+        "codec",
+        "conn",
+        "deadline_ms",
+        "fields",
+        "filter",
+        "offset",
+        "opaque",
+        "overdue",
+        "started_ms",
+    )
 
     def __init__(
         self, conn: Connection, opaque: int, codec: int, fields: PullFields, started_ms: int

@@ -10,7 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from orbitmq.broker.send import Draft
-from orbitmq.wire.codes import SysFlag
+from orbitmq.net.errors import RequestError
+from orbitmq.store.commit_log import LARGEST_HEAD_BYTES
+from orbitmq.wire.codes import ResponseCode, SysFlag
 from orbitmq.wire.message import Message, RecordProblem, decode_record
 from orbitmq.wire.properties import Prop
 
@@ -75,6 +77,14 @@ class Place(NamedTuple):
     queue_offset: int
 
 
+def check_size(store: MessageStore, variable_bytes: int) -> None:
+    """What is added to a stored message may make it longer than a log file, in which it must be in one piece."""
+    if LARGEST_HEAD_BYTES + variable_bytes > store.settings.commit_log_file_bytes:
+        raise RequestError(
+            ResponseCode.MESSAGE_ILLEGAL, "the message does not fit into a log file (mappedFileSizeCommitLog)"
+        )
+
+
 def stored(draft: Draft, place: Place) -> None:
     """Tells whoever diverted the draft that it is in the log."""
     for action in draft.after_store:
@@ -84,8 +94,10 @@ def stored(draft: Draft, place: Place) -> None:
 def put_all(store: MessageStore, messages: Sequence[InnerMessage]) -> tuple[list[Place], int]:
     """Stores several messages with one commit, in this order; where they are, and where the last one ends.
 
-    OSError: none of them is stored.
+    OSError, or RequestError for one that is longer than a log file: none of them is stored.
     """
+    for message in messages:
+        check_size(store, len(message.body) + len(message.properties))
     places: list[Place] = []
     try:
         for message in messages:

@@ -28,7 +28,7 @@ from orbitmq.wire.message import (
 
 BORN_V6 = int(SysFlag.BORN_V6)
 LARGEST_HEAD_BYTES = FIXED_BYTES + 2 * V6_EXTRA_BYTES + MAX_TOPIC_BYTES + BLANK_BYTES
-"""What a record takes at most besides body and properties, with the blank marker that must fit behind it in its file."""
+"""What a record takes at most besides body and properties, with the blank marker that must fit behind it."""
 _pack_unit = UNIT.pack
 
 

@@ -236,7 +236,8 @@ class MessageStore(QueueTable):
             self.log.roll_back()
         except OSError as worse:
             self.fault = Fault(
-                f"half a message at the end of the log cannot be taken back ({worse}); restart the broker", False
+                f"half a message at the end of the log cannot be taken back ({worse}); restart the broker",
+                False,
             )
             log.critical("%s", self.fault.reason)
 

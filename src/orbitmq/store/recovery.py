@@ -1,8 +1,8 @@
 """Opening a store: find the end of the log, and make queues and index agree with it.
 
 The log is the truth. From a safe place on, every record is checked and its unit compared with the queue's file, which
-is corrected where it differs. A torn tail is cut off and zeroed. A bad stretch with sound records behind it,
-or one that was on the device before, is damage, not a tail: it is reported and stepped over, and what lies behind stays.
+is corrected where it differs. A torn tail is cut off and zeroed. A bad stretch with sound records behind it, or one
+that was on the device before, is damage, not a tail: it is reported and stepped over, and what lies behind stays.
 A queue that turns out to be shorter than it was is made anew from the whole log.
 """
 
@@ -72,14 +72,18 @@ def _walk(
     return report
 
 
-def _trim(store: MessageStore, report: RecoveryReport, rescan: Rescan, queue: ConsumeQueue, whole: bool) -> None:
+def _trim(
+    store: MessageStore, report: RecoveryReport, rescan: Rescan, queue: ConsumeQueue, whole: bool
+) -> None:
     """Units at the end of a queue must stand for messages: garbage there would shift all that come."""
     known = max(rescan.confirmed_end(queue), store.known_end(queue))
     cut = queue.cut_from_log_offset(report.log_end, known)
     end = queue.max_offset
     while end > known and not _stands_for_its_record(store, report, queue, end - 1):
         if not known and not whole:
-            raise NeedsWholeLog(f"the last unit of {queue.topic} queue {queue.queue_id} is not that of its message")
+            raise NeedsWholeLog(
+                f"the last unit of {queue.topic} queue {queue.queue_id} is not that of its message"
+            )
         end -= 1
     if end < queue.max_offset:
         cut += queue.max_offset - end
@@ -96,7 +100,9 @@ def _stands_for_its_record(store: MessageStore, report: RecoveryReport, queue: C
     if unit[0] < series.start or any(damage.start <= unit[0] < damage.end for damage in report.damage):
         return True  # its record is gone, its place is not free
     base = series.base_of(unit[0])
-    record = read_record(series.map(base), base, unit[0] - base, check_crc=False) if base is not None else None
+    record = (
+        read_record(series.map(base), base, unit[0] - base, check_crc=False) if base is not None else None
+    )
     if record is None:
         return False
     return (record.topic, record.queue_id, record.queue_offset) == (queue.topic, queue.queue_id, at)

@@ -55,7 +55,9 @@ class RecoveryReport:
                 damage.reason,
             )
         for path in self.dropped_index_files:
-            log.warning("the key index file %s was not whole; it was deleted and made anew from the log", path)
+            log.warning(
+                "the key index file %s was not whole; it was deleted and made anew from the log", path
+            )
         if self.cut_bytes:
             log.warning("%d bytes of an unfinished write at the end of the log were cut off", self.cut_bytes)
         if self.corrected_units or self.cut_units:

@@ -57,7 +57,7 @@ class Rescan:
         self._latest_believable_ms = store.clock() + _DAY_MS
 
     def run(self, start: int) -> None:
-        series, report = self._series, self._report
+        series = self._series
         position = start
         while position < series.end:
             base = position - position % series.segment_bytes
@@ -182,7 +182,9 @@ class Rescan:
         end = queue.max_offset
         if at > end and not self._hole_is_explained(queue, at):
             if not self._whole:
-                raise NeedsWholeLog(f"{record.topic} queue {record.queue_id} ends at {end} and goes on at {at}")
+                raise NeedsWholeLog(
+                    f"{record.topic} queue {record.queue_id} ends at {end} and goes on at {at}"
+                )
             return f"it names queue offset {at}, where the queue had come to {end}"
         if at < queue.min_offset:
             return ""  # its unit went with an old queue file
@@ -190,7 +192,11 @@ class Rescan:
             holder = self._holder(queue, at, record)
             if holder is not None:
                 # The later of two is that of a topic deleted and made anew; an earlier one came by it honestly.
-                return "" if holder > record.offset else f"it names queue offset {at}, the place of another record"
+                return (
+                    ""
+                    if holder > record.offset
+                    else f"it names queue offset {at}, the place of another record"
+                )
         self._report.corrected_units += queue.put_at(at, unit)
         self._next[name] = at + 1
         self._checked.setdefault(queue, at)
@@ -222,7 +228,11 @@ class Rescan:
         if base is None:
             return None
         other = read_record(self._series.map(base), base, unit[0] - base)
-        if other is None or (other.topic, other.queue_id, other.queue_offset) != (queue.topic, queue.queue_id, at):
+        if other is None or (other.topic, other.queue_id, other.queue_offset) != (
+            queue.topic,
+            queue.queue_id,
+            at,
+        ):
             return None
         return other.offset if other.size == unit[1] and self._belongs(other) else None
 

@@ -195,6 +195,12 @@ class TestRefusals:
         world.store.refuse_writes("disk full")
         assert send_back(world, offset).code == ResponseCode.SERVICE_NOT_AVAILABLE
 
+    def test_a_copy_that_is_longer_than_a_log_file(self, world: World) -> None:
+        fits = world.store.settings.commit_log_file_bytes - 350
+        offset = int(world.send(body=bytes(fits)).ext["msgId"][16:], 16)
+        reply = send_back(world, offset, failureReason="x" * 500)
+        assert reply.code == ResponseCode.MESSAGE_ILLEGAL and "log file" in (reply.remark or "")
+
     def test_numbers_as_large_as_they_come(self, world: World) -> None:
         world.send("%RETRY%g", header={"reconsumeTimes": str(2**31 - 1), "maxReconsumeTimes": str(2**31 - 1)})
         (dead,) = world.records("%DLQ%g")

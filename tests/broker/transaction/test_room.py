@@ -80,6 +80,18 @@ class TestSending:
         reply = world.send(TRAN_MSG="true", PGROUP="pg", big="x" * 32_600)
         assert reply.code == ResponseCode.MESSAGE_ILLEGAL
 
+    def test_refused_when_it_would_not_fit_into_a_log_file_once_more(self, world: World) -> None:
+        fits = world.store.settings.commit_log_file_bytes - 700
+        world.prepare("T1", body=bytes(fits))
+        world.join("pg")
+        world.round()
+        world.round()
+        assert [
+            message.properties.get("TRANSACTION_CHECK_TIMES") for message in world.records(HALF_TOPIC)
+        ] == [*(None, "1", "2")]
+        reply = world.send(body=bytes(fits + 300), TRAN_MSG="true", PGROUP="pg")
+        assert reply.code == ResponseCode.MESSAGE_ILLEGAL and "log file" in (reply.remark or "")
+
 
 class TestQuestions:
     def test_the_question_carries_the_message_and_its_new_place(self, world: World) -> None:

@@ -48,6 +48,9 @@ class Cancelled:
     def to_bytes(self) -> bytes:
         return b"".join(_ENTRY.pack(position, due) for position, due in self._due.items())
 
-    def load(self, data: bytes) -> None:
+    def load(self, data: bytes, log_end: int) -> None:
+        """What lies behind the end of the log was lost, and its place will be given to other messages."""
         usable = len(data) - len(data) % _ENTRY.size
-        self._due.update(_ENTRY.iter_unpack(data[:usable]))
+        for position, due_ms in _ENTRY.iter_unpack(data[:usable]):
+            if position < log_end:
+                self._due[position] = due_ms

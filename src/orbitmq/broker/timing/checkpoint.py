@@ -43,6 +43,7 @@ class CheckpointFile:
         self._path = path
         self._fd = disk.open_rw(path, create=True, size=_PLACES * _PLACE_BYTES)
         self._number = 0
+        self._turn = False
         self.dirty = False
 
     def load(self, log_end: int) -> Progress:
@@ -59,17 +60,22 @@ class CheckpointFile:
                     found.append(progress)
         return max(found, key=lambda progress: progress.number)
 
-    def write(self, progress: Progress, *, durable: bool) -> Progress:
-        """OSError: the older states are still there, at worst more is repeated."""
+    def next_number(self) -> int:
+        """For a new state. One that is written again, when it is on the device, keeps its number."""
         self._number += 1
-        numbered = msgspec.structs.replace(progress, number=self._number)
-        data = msgspec.json.encode(numbered)
-        place = 1 + self._number % 2 if durable else 0
+        return self._number
+
+    def write(self, progress: Progress, *, durable: bool) -> None:
+        """OSError: the older states are still there, at worst more is repeated."""
+        data = msgspec.json.encode(progress)
+        place = 0
+        if durable:
+            self._turn = not self._turn
+            place = 1 + self._turn
         framed = _HEAD.pack(len(data), crc32(data)) + data
         if len(framed) <= _PLACE_BYTES:
             self._disk.pwrite(self._fd, framed, place * _PLACE_BYTES)
             self.dirty = True
-        return numbered
 
     def sync(self) -> None:
         """May run in another thread."""

@@ -41,7 +41,7 @@ UNFLUSHED_BYTES: Final = 8 << 20
 """Deliveries wait when so much of the log is not on the device yet."""
 _REFUSED_MS: Final = 200
 _CONGESTED_MS: Final = 3
-_NOTE_MS: Final = 1_000
+_NOTE_MS: Final = 5_000
 _SYNC_MS: Final = 1_000
 _PURGE_MS: Final = 60_000
 
@@ -74,7 +74,7 @@ class Engine:
         if self._progress.indexed > queue_end:
             log.error("the timer queue is shorter than its checkpoint says: timers may be delivered twice")
             self._progress = Progress(levels=self._progress.levels)
-        self.cancelled.load(self.keeper.load(queue_end, self._progress))
+        self.cancelled.load(self.keeper.load(queue_end, self._progress), store.log.position)
         self.delivered: Key = self._progress.delivered
         self.levels = [
             self._level(number, delay) for number, delay in enumerate(store.settings.delay_levels_ms, 1)
@@ -222,6 +222,7 @@ class Engine:
 
     def progress(self) -> Progress:
         return Progress(
+            self._file.next_number(),
             log_end=self._store.log.position,
             delivered=self.delivered,
             indexed=self.indexer.next,

@@ -2,7 +2,7 @@
 time.
 
 Fields: `topic`, `msgId` (both optional), `after` (empty, or `next` of the page before), `maxNum`. The answer
-is JSON: `messages`, `next` (null on the last page), and how many wait in all. A page may be short, even
+is JSON: `messages`, `next` (absent on the last page), and how many wait in all. A page may be short, even
 empty, and still have a next one: a request looks at a bounded number of messages, whether they match or not.
 """
 

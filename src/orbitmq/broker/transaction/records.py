@@ -30,7 +30,7 @@ OUTCOMES: Final = {SysFlag.TX_COMMIT: Outcome.COMMITTED, SysFlag.TX_ROLLBACK: Ou
 
 
 # What is added to the properties while a half message is asked for; a longer text could not be written again.
-_LATER_PROPERTY_BYTES: Final = 128
+LATER_PROPERTY_BYTES: Final = 128
 
 
 def prepare(draft: Draft) -> bool:
@@ -44,7 +44,7 @@ def prepare(draft: Draft) -> bool:
     draft.topic = names.HALF_TOPIC
     draft.queue_id = HALF_QUEUE
     characters = sum(len(name) + len(value) + 2 for name, value in properties.items())
-    limit = MAX_PROPERTIES_BYTES - _LATER_PROPERTY_BYTES
+    limit = MAX_PROPERTIES_BYTES - LATER_PROPERTY_BYTES
     return characters * 4 <= limit or len(encode_properties(properties)) <= limit
 
 

@@ -24,7 +24,7 @@ from orbitmq.wire.codes import OrbitCode, RequestCode, ResponseCode, SysFlag
 from orbitmq.wire.errors import WireError
 from orbitmq.wire.headers import ResumeCheckHeader, parse
 from orbitmq.wire.message_id import parse_offset_msg_id
-from orbitmq.wire.properties import Prop
+from orbitmq.wire.properties import MAX_PROPERTIES_BYTES, Prop, encode_properties
 
 if TYPE_CHECKING:
     from orbitmq.broker.broker import Broker
@@ -103,6 +103,10 @@ class Transactions(Room):
                 ResponseCode.MESSAGE_ILLEGAL,
                 "the properties of a transactional message are too long; move large values into the body",
             )
+        longest = len(draft.body) + MAX_PROPERTIES_BYTES
+        if longest > self._broker.store.settings.commit_log_file_bytes // 2:
+            text_bytes = len(encode_properties(draft.properties)) + records.LATER_PROPERTY_BYTES
+            redraft.check_size(self._broker.store, len(draft.body) + text_bytes)
         self._need_topic(names.HALF_TOPIC)
         draft.after_store.append(lambda log_offset, offset: self._stored(draft, log_offset, offset))
 
@@ -247,7 +251,7 @@ class Transactions(Room):
             return
         try:
             places, end = redraft.put_all(store, [item.stored for item in work])
-        except OSError as error:
+        except (OSError, RequestError) as error:
             log.warning("open transactions are asked for later, the store cannot write: %s", error)
             return
         questions: list[tuple[str, Command]] = []

@@ -67,7 +67,7 @@ async def list_scheduled(
     async def ask(name: str, addr: str) -> tuple[list[ScheduledMessage], int]:
         found: list[ScheduledMessage] = []
         waiting = 0
-        async for page in _pages(cluster, name, addr, topic, None):
+        async for page in _pages(cluster, name, addr, topic, None, min(PAGE, max_num)):
             found += page.messages
             waiting = page.waiting
             if len(found) >= max_num:
@@ -98,7 +98,7 @@ async def cancel_scheduled(cluster: Cluster, topic: str, msg_id: str) -> Cancell
         return await _recall(cluster, handle.broker_name, addr, topic, handle.msg_id, msg_id)
 
     async def find(name: str, addr: str) -> ScheduledMessage | None:
-        async for page in _pages(cluster, name, addr, topic, msg_id):
+        async for page in _pages(cluster, name, addr, topic, msg_id, PAGE):
             if page.messages:
                 return page.messages[0]
         return None
@@ -136,11 +136,11 @@ class _Page(msgspec.Struct):
 
 
 async def _pages(
-    cluster: Cluster, name: str, addr: str, topic: str | None, msg_id: str | None
+    cluster: Cluster, name: str, addr: str, topic: str | None, msg_id: str | None, size: int
 ) -> AsyncGenerator[_Page, None]:
     after = ""
     while True:
-        fields = {"maxNum": str(PAGE), "after": after, "topic": topic or "", "msgId": msg_id or ""}
+        fields = {"maxNum": str(size), "after": after, "topic": topic or "", "msgId": msg_id or ""}
         command = request(OrbitCode.LIST_SCHEDULED, {key: value for key, value in fields.items() if value})
         response = await cluster.request(addr, command)
         data = body_object(response.body, f"the schedule of {name}")
