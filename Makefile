@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help install up test lint fmt interop bench crash soak lock clean
+.PHONY: help install up test lint fmt interop peer bench crash soak lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -29,7 +29,7 @@ up: install ## start name server and broker in this terminal, data in ./data (AR
 	$(BIN)/orbitmq server --data ./data $(ARGS)
 
 test: install ## all tests but the slow ones (ARGS="tests/wire -k frame")
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not peer" $(ARGS)
 
 lint: install ## ruff check, ruff format --check, mypy
 	$(BIN)/ruff check .
@@ -42,6 +42,10 @@ fmt: install ## let ruff mend and format
 
 interop: install ## foreign clients against a fresh server (ONLY="java go" for some suites)
 	$(BIN)/python -m scripts.interop $(ONLY)
+	$(if $(ONLY),,$(MAKE) peer)
+
+peer: install ## this broker and the real Java broker take turns on one store directory
+	$(BIN)/python -m pytest -m peer tests/peer $(ARGS)
 
 bench: install ## this broker and the Java broker alternately, with the official client (ARGS=--quick)
 	$(BIN)/python -m bench.run $(ARGS)
@@ -50,7 +54,7 @@ crash: install ## kill the broker 200 times under load; nothing acknowledged may
 	ORBITMQ_CRASH_ROUNDS=200 $(BIN)/python -m pytest -m crash tests/crash $(ARGS)
 
 soak: install ## the slow tests
-	$(BIN)/python -m pytest -m slow $(ARGS)
+	$(BIN)/python -m pytest -m "slow and not peer" $(ARGS)
 
 lock: ## renew requirements.lock from a fresh virtual environment
 	rm -rf build/lock && $(PYTHON) -m venv build/lock

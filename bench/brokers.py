@@ -34,7 +34,7 @@ class OrbitBroker:
     label = "orbitmq"
 
     def __init__(self, store: Path, settings: Mapping[str, str]) -> None:
-        self._server = ServerProcess(store, settings)
+        self._server = ServerProcess(store, settings, start=False)
         self.namesrv = self._server.namesrv
         self.pid = 0
         self.ready_ms = 0.0
@@ -44,7 +44,7 @@ class OrbitBroker:
         self.pid, self.ready_ms = self._server.pid, self._server.ready_ms
 
     def stop(self) -> None:
-        self._server.stop(timeout_s=60)
+        self._server.stop(60)
 
 
 class JavaBroker:

@@ -9,6 +9,7 @@ from struct import Struct
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from orbitmq.broker.send_shapes import _SPECIAL
 from orbitmq.wire.batch import encode_batch
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import CODEC_BINARY, encode, request
@@ -24,8 +25,7 @@ Pair = tuple[str, str]
 
 # --- property texts -----------------------------------------------------------------------------------------
 
-_acted_on = ["DELAY", "TRAN_MSG", "CLUSTER", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"]
-_acted_on += ["TIMER_DEL_UNIQKEY", "INNER_MULTI_DISPATCH", "MSG_TYPE", "WAIT", "UNIQ_KEY", "KEYS", "TAGS"]
+_acted_on = [*sorted(_SPECIAL), "WAIT", "UNIQ_KEY", "KEYS", "TAGS"]
 names = st.sampled_from(_acted_on + ["X" + name for name in _acted_on] + [name + "2" for name in _acted_on])
 values = st.sampled_from(
     [

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orbitmq import accel
+from orbitmq.broker.send_shapes import _SPECIAL
 from orbitmq.wire.batch import encode_batch
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command, encode, request
@@ -174,6 +175,20 @@ def test_the_usual_frames_never_reach_python(trio: Trio) -> None:
     assert [answer.code for answer in trio.fast.read(wire, frames)] == [0] * 32
     assert not seen
     assert trio.fast.world.store.queue(TOPIC, 0).max_offset == 30
+    trio.close()
+
+
+@pytest.mark.parametrize("name", sorted(_SPECIAL))
+def test_what_the_broker_acts_on_is_left_to_it(trio: Trio, name: str) -> None:
+    """The list of these names is in C once more."""
+    frames = [
+        encode(request(RequestCode.SEND_MESSAGE_V2, send_ext(TOPIC, 0, f"{text}\x015"), b"x"))
+        for text in (name, "X" + name, name + "X")
+    ]
+    trio.fast.read(trio.wires[0], [])
+    (conn,) = trio.fast._conns.values()
+    reached = [trio.fast.gateway.bulk(conn, frame, 0, len(frame)) for frame in frames]
+    assert reached == [0, len(frames[1]), len(frames[2])]
     trio.close()
 
 

@@ -14,9 +14,10 @@ from random import Random
 
 import pytest
 
+from orbitmq.wire.codes import RequestCode, ResponseCode
 from tests.support.checker import Checker
 from tests.support.load import Ledger, finish, load_until
-from tests.support.raw_client import RawClient
+from tests.support.raw_client import RawClient, send_ext
 from tests.support.server_process import ServerProcess
 
 ROUNDS = int(os.environ.get("ORBITMQ_CRASH_ROUNDS", "4"))
@@ -97,3 +98,36 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, flush: str) -> None:
         seed = SEED + life
         print(f"seed {seed} (ORBITMQ_CRASH_SEED)")
         run_life(tmp_path / str(life), min(ROUNDS_PER_STORE, rounds - life), seed, flush)
+
+
+def test_a_deleted_topic_stays_deleted(tmp_path: Path) -> None:
+    """Its records are still in the log; neither they nor the topic come back, not even into a new one of its name."""
+
+    async def use() -> None:
+        async with RawClient(server.broker_addr) as client:
+            for topic in ("Gone", "Anew", "Stays"):
+                await client.create_topic(topic, 1)
+                for number in range(110):  # more than one queue file
+                    body = f"{topic} {number}".encode()
+                    await client.ok(RequestCode.SEND_MESSAGE_V2, send_ext(topic, 0), body)
+            for topic in ("Gone", "Anew"):
+                await client.ok(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+            await client.create_topic("Anew", 1)
+            for number in range(3):
+                await client.ok(RequestCode.SEND_MESSAGE_V2, send_ext("Anew", 0), b"anew %d" % number)
+            await asyncio.sleep(0.3)  # settings are saved a moment after they change
+
+    async def look() -> None:
+        async with RawClient(server.broker_addr) as client:
+            assert (await client.pull("Gone", 0, 0)).code == ResponseCode.TOPIC_NOT_EXIST
+            assert [m.body for m in await client.read_queue("Anew", 0)] == [b"anew %d" % n for n in range(3)]
+            assert len(await client.read_queue("Stays", 0)) == 110
+
+    with ServerProcess(tmp_path, **SETTINGS) as server:
+        asyncio.run(use())
+        for _ in range(2):
+            server.kill()
+            server.start()
+            asyncio.run(look())
+        server.restart()
+        asyncio.run(look())

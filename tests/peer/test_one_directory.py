@@ -48,8 +48,7 @@ class Directory:
     """The store, both brokers on it (one at a time), and what the world was promised about it."""
 
     def __init__(self, root: Path) -> None:
-        self.orbit = ServerProcess(root, wait=False, **SIZES)
-        self.orbit.kill()
+        self.orbit = ServerProcess(root, start=False, **SIZES)
         self.path = self.orbit.data
         # Java pauses while it warms up; it must not shed load for that.
         patient = {"waitTimeMillsInSendQueue": 60_000, "osPageCacheBusyTimeOutMills": 60_000}

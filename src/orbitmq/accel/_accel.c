@@ -22,58 +22,14 @@
 #include "bytes.h"
 #include "crc32.h"
 #include "send_header.h"
+#include "stage_run.h"
+#include "store_loops.h"
 
 #define MAGIC 0xDAA320A7u
 #define FIXED_BYTES 90 /* less the topic part (its length byte counts there), body and properties */
 #define ITEM_BYTES 22  /* of a message in a batch, less body and properties */
 #define MAX_PROPERTIES 32767
 #define MAX_OUTER 512
-#define MAX_QUEUES 256 /* of one call; their numbers fit into a byte */
-#define MAX_TOPICS 64
-#define UNIT_BYTES 20
-
-typedef struct {
-    PyObject *queue; /* held by its topic's info */
-    int64_t next;
-    int32_t id;
-    Py_ssize_t count;
-} Queue;
-
-typedef struct {
-    PyObject *info; /* our reference: (queues, topic part, prefix hash, name) */
-    const unsigned char *part, *name;
-    size_t part_n, name_n;
-    uint32_t prefix_hash;
-    int64_t count, bytes;
-} Topic;
-
-typedef struct {
-    /* settings */
-    int64_t max_body, max_frame;
-    const unsigned char *store_host, *born_host, *cluster, *host_hex, *ack[3];
-    size_t store_n, born_n, cluster_n, hex_n, ack_n[3];
-    size_t head_n; /* of a record, less topic part, body and properties */
-    PyObject *topics;
-    int64_t room_end, store_ms, position;
-    uint32_t host_flags;
-    /* results */
-    Buffer records, acks, units, unit_queue, hashes, key_offsets, scratch;
-    int queues, topics_used;
-    int failed; /* a Python error is set */
-    /* of the message being looked at */
-    size_t properties_at, properties_n; /* in scratch */
-    int64_t tags_code;
-    /* From here on not cleared for each call: what is used of it has been written. */
-    Queue queue[MAX_QUEUES];
-    Topic topic[MAX_TOPICS];
-} Run;
-
-typedef struct {
-    size_t records, acks, units, unit_queue, hashes, key_offsets;
-    int64_t position;
-} Mark;
-
-static PyObject *next_offset_name;
 
 static const struct { const char *name; size_t n; } special[] = {
     {"DELAY", 5}, {"TRAN_MSG", 8}, {"CLUSTER", 7}, {"TIMER_DELAY_SEC", 15}, {"TIMER_DELAY_MS", 14},
@@ -103,12 +59,6 @@ static int add_keys(Run *r, const Topic *t, const unsigned char *id, size_t id_n
         if (keys_n) { keys++; keys_n--; }
     }
     return 1;
-}
-
-static int ascii(const unsigned char *p, size_t n) {
-    unsigned char all = 0;
-    while (n--) all |= *p++;
-    return all < 0x80;
 }
 
 /* Reads the property text p[0:n]; for a single send writes what is stored of it to scratch, for a message of a batch the
@@ -162,56 +112,6 @@ static int properties(Run *r, const Topic *t, const unsigned char *p, size_t n, 
     if (!ascii(keys, keys_n) || !ascii(id, id_n) || !ascii(tags, tags_n)) return 0;
     r->tags_code = (int64_t)(int32_t)hash_more(0, tags, tags_n);
     return add_keys(r, t, id, id_n, keys, keys_n) ? 1 : -1;
-}
-
-/* NULL when the call should end here. The topic's queues and bytes live as long as this run holds its info. */
-static Topic *find_topic(Run *r, const Text *name) {
-    if (name->escaped) return NULL;
-    for (int k = 0; k < r->topics_used; k++)
-        if (r->topic[k].name_n == name->n && memcmp(r->topic[k].name, name->at, name->n) == 0) return &r->topic[k];
-    if (r->topics_used == MAX_TOPICS) return NULL;
-    PyObject *key = PyBytes_FromStringAndSize((const char *)name->at, (Py_ssize_t)name->n);
-    if (!key) { r->failed = 1; return NULL; }
-    PyObject *info = PyDict_GetItemWithError(r->topics, key);
-    Py_DECREF(key);
-    if (!info) { r->failed = PyErr_Occurred() != NULL; return NULL; }
-    PyObject *part;
-    if (!PyTuple_Check(info) || PyTuple_GET_SIZE(info) != 4 || !PyTuple_Check(PyTuple_GET_ITEM(info, 0))
-        || !PyBytes_Check(part = PyTuple_GET_ITEM(info, 1)) || PyBytes_GET_SIZE(part) < 1
-        || !PyLong_Check(PyTuple_GET_ITEM(info, 2))) {
-        PyErr_SetString(PyExc_TypeError, "a topic is (queues, topic part, hash, name)");
-        r->failed = 1;
-        return NULL;
-    }
-    Topic *t = &r->topic[r->topics_used++];
-    t->info = Py_NewRef(info);
-    t->part = (const unsigned char *)PyBytes_AS_STRING(part);
-    t->part_n = (size_t)PyBytes_GET_SIZE(part);
-    t->name = t->part + 1; /* behind its length byte */
-    t->name_n = t->part_n - 1;
-    t->prefix_hash = (uint32_t)PyLong_AsUnsignedLongMask(PyTuple_GET_ITEM(info, 2));
-    t->count = t->bytes = 0;
-    return t;
-}
-
-/* Index of the queue's entry; -1 when the call should end here. */
-static int find_queue(Run *r, const Topic *t, int64_t id) {
-    PyObject *queues = PyTuple_GET_ITEM(t->info, 0);
-    if (id < 0 || id >= PyTuple_GET_SIZE(queues)) return -1;
-    PyObject *queue = PyTuple_GET_ITEM(queues, (Py_ssize_t)id);
-    for (int k = 0; k < r->queues; k++)
-        if (r->queue[k].queue == queue) return k;
-    if (r->queues == MAX_QUEUES) return -1;
-    PyObject *next = PyObject_GetAttr(queue, next_offset_name);
-    if (!next) { r->failed = 1; return -1; }
-    Queue *q = &r->queue[r->queues];
-    q->queue = queue;
-    q->id = (int32_t)id;
-    q->count = 0;
-    q->next = PyLong_AsLongLong(next);
-    Py_DECREF(next);
-    if (q->next == -1 && PyErr_Occurred()) { r->failed = 1; return -1; }
-    return r->queues++;
 }
 
 /* Packs one record; its properties lie in scratch. 1 done, 0 no room in the file, -1 out of memory. */
@@ -278,23 +178,6 @@ static int answer(Run *r, const Header *h, int64_t queue_id, int64_t queue_offse
     uint32_t header_n = (uint32_t)(b->used - start - 8);
     be32(be32(b->at + start, header_n + 4), header_n);
     return 1;
-}
-
-static Mark mark(const Run *r) {
-    Mark m = {r->records.used, r->acks.used, r->units.used, r->unit_queue.used, r->hashes.used, r->key_offsets.used,
-              r->position};
-    return m;
-}
-
-/* Takes back what a frame that turned out not to be plain has left. */
-static void restore(Run *r, const Mark *m) {
-    while (r->unit_queue.used > m->unit_queue) r->queue[r->unit_queue.at[--r->unit_queue.used]].count--;
-    r->records.used = m->records;
-    r->acks.used = m->acks;
-    r->units.used = m->units;
-    r->hashes.used = m->hashes;
-    r->key_offsets.used = m->key_offsets;
-    r->position = m->position;
 }
 
 static int one_message(Run *r, const Header *h, Topic *t, int q, const unsigned char *body, size_t body_n,
@@ -509,78 +392,6 @@ out:
     PyMem_Free(r->records.at); PyMem_Free(r->acks.at); PyMem_Free(r->units.at); PyMem_Free(r->unit_queue.at);
     PyMem_Free(r->hashes.at); PyMem_Free(r->key_offsets.at); PyMem_Free(r->scratch.at);
     return result;
-}
-
-static PyObject *gather(PyObject *self, PyObject *args) {
-    PyObject *units, *result = NULL;
-    Py_buffer map;
-    long long base, log_end;
-    Py_ssize_t max_count, max_bytes, count = 0, total = 0;
-    if (!PyArg_ParseTuple(args, "Sy*LLnn", &units, &map, &base, &log_end, &max_count, &max_bytes)) return NULL;
-    const unsigned char *first = (const unsigned char *)PyBytes_AS_STRING(units), *u = first;
-    Py_ssize_t most = PyBytes_GET_SIZE(units) / UNIT_BYTES;
-    /* One message is always allowed, as the twin has it. */
-    if (max_count < 1) max_count = 1;
-    if (max_count < most) most = max_count;
-    if (max_bytes < 0) max_bytes = 0;
-    if (base < 0 || log_end < 0) most = 0;
-    for (; count < most; count++, u += UNIT_BYTES) {
-        int64_t offset = (int64_t)read64(u), size = (int32_t)read32(u + 8);
-        /* A damaged unit may hold any number: nothing is added to it. */
-        if (offset < base || size <= 0 || offset - base > map.len - size || size > log_end - offset) break;
-        if (count && size > max_bytes - total) break;
-        total += (Py_ssize_t)size;
-    }
-    PyObject *records = PyBytes_FromStringAndSize(NULL, total);
-    if (records) {
-        unsigned char *to = (unsigned char *)PyBytes_AS_STRING(records);
-        const unsigned char *from = map.buf;
-        u = first;
-        for (Py_ssize_t k = 0; k < count; k++, u += UNIT_BYTES) {
-            size_t size = read32(u + 8);
-            memcpy(to, from + ((int64_t)read64(u) - base), size);
-            to += size;
-        }
-        result = Py_BuildValue("(Nn)", records, count);
-    }
-    PyBuffer_Release(&map);
-    return result;
-}
-
-static int64_t native64(const Py_buffer *column, Py_ssize_t row) {
-    int64_t value;
-    memcpy(&value, (const char *)column->buf + row * 8, 8);
-    return value;
-}
-
-static PyObject *put_index(PyObject *self, PyObject *args) {
-    Py_buffer map, hashes, offsets, times;
-    long long entries_at, slots, count, begin_ms;
-    if (!PyArg_ParseTuple(args, "w*LLLLy*y*y*", &map, &entries_at, &slots, &count, &begin_ms, &hashes, &offsets, &times))
-        return NULL;
-    Py_ssize_t rows = hashes.len / 8;
-    long long used = 0, most = map.len / 20;
-    /* Each number by itself first, so that none of the products can overflow. */
-    int bad = hashes.len != rows * 8 || offsets.len != rows * 8 || times.len != rows * 8 || slots < 1
-              || slots > map.len / 4 || count < 1 || count > most || rows > most - count || entries_at < 40 + slots * 4
-              || entries_at > map.len - (count + rows) * 20;
-    for (Py_ssize_t k = 0; !bad && k < rows; k++) bad = native64(&hashes, k) < 0 || native64(&hashes, k) > INT32_MAX;
-    for (Py_ssize_t k = 0; !bad && k < rows; k++, count++) {
-        uint32_t hash = (uint32_t)native64(&hashes, k);
-        int64_t ms = native64(&times, k);
-        unsigned char *slot = (unsigned char *)map.buf + 40 + hash % slots * 4;
-        int32_t previous = (int32_t)read32(slot);
-        if (previous <= 0 || previous > count) { previous = 0; used++; }
-        int64_t seconds = begin_ms > 0 && ms > begin_ms ? (ms - begin_ms) / 1000 : 0;
-        if (seconds > INT32_MAX) seconds = INT32_MAX;
-        unsigned char *entry = (unsigned char *)map.buf + entries_at + count * 20;
-        entry = be64(be32(entry, hash), (uint64_t)native64(&offsets, k));
-        be32(be32(entry, (uint32_t)seconds), (uint32_t)previous);
-        be32(slot, (uint32_t)count);
-    }
-    PyBuffer_Release(&map); PyBuffer_Release(&hashes); PyBuffer_Release(&offsets); PyBuffer_Release(&times);
-    if (bad) { PyErr_SetString(PyExc_ValueError, "the columns do not fit the index file"); return NULL; }
-    return PyLong_FromLongLong(used);
 }
 
 static PyMethodDef methods[] = {

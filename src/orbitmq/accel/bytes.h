@@ -65,6 +65,12 @@ static int holds(const unsigned char *p, size_t n, const char *word) {
     return 0;
 }
 
+static int ascii(const unsigned char *p, size_t n) {
+    unsigned char all = 0;
+    while (n--) all |= *p++;
+    return all < 0x80;
+}
+
 /* String.hashCode of what hashed to h with the ASCII text p[0:n] behind it. Four characters a step: each would otherwise
  * wait for the product of the one before. */
 static uint32_t hash_more(uint32_t h, const unsigned char *p, size_t n) {

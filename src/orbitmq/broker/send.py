@@ -226,7 +226,7 @@ class SendHandler:
                         queue_id,
                         body,
                         properties,
-                        header.sys_flag & ~(SysFlag.BORN_V6 | SysFlag.STORE_V6),
+                        header.sys_flag & ~(SysFlag.BORN_V6 | SysFlag.STORE_V6 | SysFlag.TX_MASK),
                         flag,
                         header.born_timestamp,
                         conn.peer_bytes,

@@ -157,6 +157,11 @@ class Timing(RuleBasedStateMachine):
                 self.cancelled.add(msg_id)
 
     @alive
+    @rule(count=st.integers(1, 30))
+    def other_traffic(self, count: int) -> None:
+        self._live("put_others", count)
+
+    @alive
     @rule(passed_ms=st.one_of(st.integers(0, 100), st.integers(0, 3_000), st.integers(0, 60_000)))
     def time_passes(self, passed_ms: int) -> None:
         self._live("run_until", self.world.clock() + passed_ms)
@@ -164,12 +169,6 @@ class Timing(RuleBasedStateMachine):
     @alive
     @rule()
     def clean(self) -> None:
-        def work() -> None:
-            self.world.store.cleaner.run(manual=True)
-            self.world.step()
-            self.world.store.cleaner.run(manual=True)
-
-        self.world.clean = work  # type: ignore[attr-defined]
         self._live("clean")
 
     @alive

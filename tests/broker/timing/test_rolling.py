@@ -23,16 +23,11 @@ def fill(world: World, files: int = 2) -> None:
     """Other traffic, so that the log goes on."""
     end = world.store.log.position + files * world.settings.commit_log_file_bytes
     while world.store.log.position < end:
-        world.put(world.draft("Other", body=bytes(100)))
+        world.put_others(1)
 
 
 def clean(world: World) -> int:
-    """What the periodic cleaning and the engine do in turn."""
-    cleaned = 0
-    for _ in range(20):
-        cleaned += world.store.cleaner.run(manual=True).log_files
-        world.step()
-    return cleaned
+    return sum(world.clean() for _ in range(3))
 
 
 def test_timers_are_written_anew_before_their_file_goes(world: World) -> None:

@@ -136,6 +136,19 @@ class World:
             self.engine.cancelled.add(one.position, one.spot.due_ms)
         return State.WAITING if waiting else found[0].state if found else None
 
+    def put_others(self, count: int) -> None:
+        """Other traffic, so that the log goes on."""
+        for _ in range(count):
+            self.store.put(Draft("Other", 0, bytes(100), {}, 0, 0, self.clock(), bytes(8)).finish())
+
+    def clean(self) -> int:
+        """What the periodic cleaning and the engine do in turn; how many log files went."""
+        cleaned = 0
+        for _ in range(4):
+            cleaned += self.store.cleaner.run(manual=True).log_files
+            self.step()
+        return cleaned
+
     # --- time -------------------------------------------------------------------------------------------------
 
     def step(self) -> None:

@@ -143,7 +143,7 @@ class Retries(Room):
         if properties.get(REASON):
             properties[ORIGIN_TOPIC] = properties.get(Prop.RETRY_TOPIC, "")
             properties[ORIGIN_MESSAGE_ID] = message_id or ""
-        log.warning(
+        log.info(
             "message %s of topic %s is dead for group %s after %d tries%s",
             message_id,
             properties.get(Prop.RETRY_TOPIC),

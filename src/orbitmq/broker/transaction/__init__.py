@@ -6,7 +6,8 @@ Out: half messages (RMQ_SYS_TRANS_HALF_TOPIC), real messages, op messages that s
 
 * `ledger.py` is pure: which half messages are open, and what the next round of questions does with each.
 * `records.py` makes the stored forms; `loading.py` fills the ledger from the queues after a start.
-* `room.py` ties them to store, clients and requests; `listing.py` answers `orbitmq message half`.
+* `room.py` ties them to store, clients and clock, `ending.py` answers END_TRANSACTION; `lane.py` is the quick way
+  of both for the common case. `listing.py` answers `orbitmq message half`.
 
 Invariants:
 
