@@ -8,6 +8,7 @@ Raw lines go to `bench/results/`, the table of ratios to the screen and, after a
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import platform
@@ -114,6 +115,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--scenarios", type=names, default=plan.SCENARIOS, help=",".join(plan.SCENARIOS))
     parser.add_argument("--sizes", type=numbers, default=plan.SIZES, help="body sizes in bytes")
     parser.add_argument("--rounds", type=int, default=2, help="lives of each broker (2)")
+    parser.add_argument("--duration", type=int, help="seconds a figure, instead of the plan's")
+    parser.add_argument("--warmup", type=int, help="seconds of warm-up, instead of the plan's")
     parser.add_argument(
         "--store-dir", type=Path, default=None, help="where stores are made (needs about 20 GB)"
     )
@@ -122,7 +125,10 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--docs", action="store_true", help="write docs/performance.md even after a partial run"
     )
     args = parser.parse_args(argv)
-    args.effort = plan.QUICK if args.quick else plan.FULL
+    effort = plan.QUICK if args.quick else plan.FULL
+    args.effort = dataclasses.replace(
+        effort, duration_s=args.duration or effort.duration_s, warmup_s=args.warmup or effort.warmup_s
+    )
     full = (args.scenarios, args.sizes, args.quick) == (
         plan.SCENARIOS,
         plan.SIZES,

@@ -32,6 +32,7 @@ PERCENT = Range(0, 100)
 POSITIVE = Range(1)
 NOT_NEGATIVE = Range(0)
 
+NOT_USED = "this version has no such part"
 ONE_LOOP = "requests are served by one event loop, not by thread pools"
 ONLY_5X = "a setting of RocketMQ 5, which this name server does not have"
 
@@ -79,10 +80,12 @@ class BrokerKeys:
     notify_consumer_ids_changed_enable: bool = setting(
         "notifyConsumerIdsChangedEnable", True, "tell members at once when their group changes"
     )
-    slave_read_enable: bool = setting("slaveReadEnable", False, "slow readers may read from a slave")
+    slave_read_enable: bool = setting(
+        "slaveReadEnable", False, "slow readers may read from a slave", inert=NOT_USED
+    )
     enable_property_filter: bool = setting("enablePropertyFilter", False, "allow SQL92 filters")
     filter_support_retry: bool = setting("filterSupportRetry", False, "filter retried messages as well")
-    acl_enable: bool = setting("aclEnable", False, "requests must be signed")
+    acl_enable: bool = setting("aclEnable", False, "requests must be signed", inert=NOT_USED)
     store_reply_message_enable: bool = setting("storeReplyMessageEnable", True, "also store replies")
     transaction_time_out: int = setting(
         "transactionTimeOut", 6 * SECOND_MS, "ms before a check", within=NOT_NEGATIVE
@@ -97,7 +100,11 @@ class BrokerKeys:
         "startAcceptSendRequestTimeStamp", 0, "refuse sends before this time (epoch ms)", within=NOT_NEGATIVE
     )
     wait_time_mills_in_send_queue: int = setting(
-        "waitTimeMillsInSendQueue", 200, "refuse sends that waited longer (ms)", within=POSITIVE
+        "waitTimeMillsInSendQueue",
+        200,
+        "refuse sends that waited longer (ms)",
+        within=POSITIVE,
+        inert=NOT_USED,
     )
     flush_consumer_offset_interval: int = setting(
         "flushConsumerOffsetInterval", 5 * SECOND_MS, "ms between saves of consumer offsets", within=POSITIVE
@@ -154,10 +161,16 @@ class BrokerKeys:
         "enableConsumeQueueExt", False, "extension units", inert="extension units are read, never written"
     )
     mapped_file_size_consume_queue_ext: int = setting(
-        "mappedFileSizeConsumeQueueExt", 48 * MIB, "bytes of an extension file", within=POSITIVE
+        "mappedFileSizeConsumeQueueExt",
+        48 * MIB,
+        "bytes of an extension file",
+        within=POSITIVE,
+        inert=NOT_USED,
     )
     message_index_enable: bool = setting("messageIndexEnable", True, "build the key index")
-    message_index_safe: bool = setting("messageIndexSafe", False, "recovery also goes by the index's time")
+    message_index_safe: bool = setting(
+        "messageIndexSafe", False, "recovery also goes by the index's time", inert=NOT_USED
+    )
     max_hash_slot_num: int = setting("maxHashSlotNum", 5_000_000, "slots of an index file", within=POSITIVE)
     max_index_num: int = setting("maxIndexNum", 20_000_000, "entries of an index file", within=Range(2))
     max_message_size: int = setting("maxMessageSize", 4 * MIB, "largest body, in bytes", within=POSITIVE)
@@ -168,7 +181,10 @@ class BrokerKeys:
         "timerMaxDelaySec", 40 * 86_400, "seconds ahead that a delivery time may lie", within=POSITIVE
     )
     check_crc_on_recover: bool = setting(
-        "checkCRCOnRecover", True, "recovery checks bodies, not only lengths"
+        "checkCRCOnRecover",
+        True,
+        "recovery checks bodies, not only lengths",
+        inert=NOT_USED,
     )
     duplication_enable: bool = setting(
         "duplicationEnable",
@@ -188,22 +204,46 @@ class BrokerKeys:
         "flushIntervalCommitLog", 500, "ms between asynchronous flushes of the log", within=POSITIVE
     )
     flush_commit_log_least_pages: int = setting(
-        "flushCommitLogLeastPages", 4, "dirty pages that make one worth while", within=NOT_NEGATIVE
+        "flushCommitLogLeastPages",
+        4,
+        "dirty pages that make one worth while",
+        within=NOT_NEGATIVE,
+        inert=NOT_USED,
     )
     flush_commit_log_thorough_interval: int = setting(
-        "flushCommitLogThoroughInterval", 10 * SECOND_MS, "ms between flushes of everything", within=POSITIVE
+        "flushCommitLogThoroughInterval",
+        10 * SECOND_MS,
+        "ms between flushes of everything",
+        within=POSITIVE,
+        inert=NOT_USED,
     )
     flush_interval_consume_queue: int = setting(
-        "flushIntervalConsumeQueue", SECOND_MS, "ms between flushes of queues", within=POSITIVE
+        "flushIntervalConsumeQueue",
+        SECOND_MS,
+        "ms between flushes of queues",
+        within=POSITIVE,
+        inert=NOT_USED,
     )
     flush_consume_queue_least_pages: int = setting(
-        "flushConsumeQueueLeastPages", 2, "dirty pages that make one worth while", within=NOT_NEGATIVE
+        "flushConsumeQueueLeastPages",
+        2,
+        "dirty pages that make one worth while",
+        within=NOT_NEGATIVE,
+        inert=NOT_USED,
     )
     flush_consume_queue_thorough_interval: int = setting(
-        "flushConsumeQueueThoroughInterval", MINUTE_MS, "ms between flushes of all queues", within=POSITIVE
+        "flushConsumeQueueThoroughInterval",
+        MINUTE_MS,
+        "ms between flushes of all queues",
+        within=POSITIVE,
+        inert=NOT_USED,
     )
     flush_delay_offset_interval: int = setting(
-        "flushDelayOffsetInterval", 10 * SECOND_MS, "ms between saves of delay progress", within=POSITIVE
+        "flushDelayOffsetInterval",
+        10 * SECOND_MS,
+        "ms between saves of delay progress",
+        within=POSITIVE,
+        inert=NOT_USED,
     )
     transient_store_pool_enable: bool = setting(
         "transientStorePoolEnable", False, "off-heap buffers", inert="the log is written with pwrite"
@@ -213,6 +253,7 @@ class BrokerKeys:
         SECOND_MS,
         "ms of one append after which sends are refused",
         within=POSITIVE,
+        inert=NOT_USED,
     )
 
     # Cleaning
@@ -238,10 +279,18 @@ class BrokerKeys:
         "cleanResourceInterval", 10 * SECOND_MS, "ms between looks at the disk", within=POSITIVE
     )
     delete_commit_log_files_interval: int = setting(
-        "deleteCommitLogFilesInterval", 100, "ms between two deletions", within=NOT_NEGATIVE
+        "deleteCommitLogFilesInterval",
+        100,
+        "ms between two deletions",
+        within=NOT_NEGATIVE,
+        inert=NOT_USED,
     )
     delete_consume_queue_files_interval: int = setting(
-        "deleteConsumeQueueFilesInterval", 100, "ms between two deletions", within=NOT_NEGATIVE
+        "deleteConsumeQueueFilesInterval",
+        100,
+        "ms between two deletions",
+        within=NOT_NEGATIVE,
+        inert=NOT_USED,
     )
 
     # Reading
@@ -267,24 +316,49 @@ class BrokerKeys:
 
     # Copies
     ha_master_address: str = setting(
-        "haMasterAddress", "", "master's address; blank: learnt from the name server"
+        "haMasterAddress",
+        "",
+        "master's address; blank: learnt from the name server",
+        inert=NOT_USED,
     )
     ha_send_heartbeat_interval: int = setting(
-        "haSendHeartbeatInterval", 5 * SECOND_MS, "ms of silence before a heartbeat", within=POSITIVE
+        "haSendHeartbeatInterval",
+        5 * SECOND_MS,
+        "ms of silence before a heartbeat",
+        within=POSITIVE,
+        inert=NOT_USED,
     )
     ha_housekeeping_interval: int = setting(
-        "haHousekeepingInterval", 20 * SECOND_MS, "ms of silence before a close", within=POSITIVE
+        "haHousekeepingInterval",
+        20 * SECOND_MS,
+        "ms of silence before a close",
+        within=POSITIVE,
+        inert=NOT_USED,
     )
     ha_transfer_batch_size: int = setting(
-        "haTransferBatchSize", 32 * KIB, "bytes of one block", within=POSITIVE
+        "haTransferBatchSize",
+        32 * KIB,
+        "bytes of one block",
+        within=POSITIVE,
+        inert=NOT_USED,
     )
     ha_slave_fallbehind_max: int = setting(
-        "haSlaveFallbehindMax", 256 * MIB, "a slave further behind does not count", within=POSITIVE
+        "haSlaveFallbehindMax",
+        256 * MIB,
+        "a slave further behind does not count",
+        within=POSITIVE,
+        inert=NOT_USED,
     )
     slave_timeout: int = setting(
-        "slaveTimeout", 3 * SECOND_MS, "ms before a send is told FLUSH_SLAVE_TIMEOUT", within=POSITIVE
+        "slaveTimeout",
+        3 * SECOND_MS,
+        "ms before a send is told FLUSH_SLAVE_TIMEOUT",
+        within=POSITIVE,
+        inert=NOT_USED,
     )
-    offset_check_in_slave: bool = setting("offsetCheckInSlave", False, "a slave corrects offsets, too")
+    offset_check_in_slave: bool = setting(
+        "offsetCheckInSlave", False, "a slave corrects offsets, too", inert=NOT_USED
+    )
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
-from orbitmq.config import BrokerConfig, NamesrvConfig, local_ip
+from orbitmq.config import BrokerConfig, BrokerRole, ConfigError, NamesrvConfig, local_ip
 
 log = logging.getLogger("orbitmq.server")
 
@@ -37,6 +37,7 @@ def run_server(
         from orbitmq.broker.broker import Broker
         from orbitmq.namesrv.service import NameServer
 
+        _refuse_unsafe(broker_config)
         broker_config.fill_blanks(host_name=socket.gethostname(), ip="127.0.0.1")
         namesrv_config.fill_blanks()
         namesrv = NameServer(namesrv_config)
@@ -73,6 +74,7 @@ def run_broker(config: BrokerConfig, config_path: str | None = None) -> int:
     async def start() -> tuple[list[_Server], str]:
         from orbitmq.broker.broker import Broker
 
+        _refuse_unsafe(config)
         config.fill_blanks(host_name=socket.gethostname(), ip=local_ip())
         broker = Broker(config, now_ms, config_path=config_path)
         await broker.start()
@@ -83,6 +85,21 @@ def run_broker(config: BrokerConfig, config_path: str | None = None) -> int:
         )
 
     return _run(start)
+
+
+def _refuse_unsafe(config: BrokerConfig) -> None:
+    """A setting that promises protection must not be taken and do nothing."""
+    if config.acl_enable:
+        raise ConfigError(
+            "aclEnable=true: this version does not check signatures and would let everybody in; "
+            "leave it out and protect the port by other means"
+        )
+    if config.broker_role is not BrokerRole.ASYNC_MASTER or config.broker_id != 0:
+        raise ConfigError(
+            f"brokerRole={config.broker_role.value}, brokerId={config.broker_id}: this version does not replicate, so a "
+            "slave would stay empty and a SYNC_MASTER would confirm copies that nobody holds; "
+            "use brokerRole=ASYNC_MASTER and brokerId=0"
+        )
 
 
 def _others(config: BrokerConfig, own: str) -> list[str]:

@@ -7,7 +7,6 @@ Needs Java and Maven (the jars come from Maven Central): run by `make peer`.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,12 +25,7 @@ from tests.support.load import Ledger, Sender
 from tests.support.raw_client import RawClient, send_ext
 from tests.support.server_process import ServerProcess
 
-pytestmark = [
-    pytest.mark.peer,
-    pytest.mark.skipif(
-        not (shutil.which("java") and shutil.which("mvn")), reason="Java and Maven are not installed"
-    ),
-]
+pytestmark = pytest.mark.peer
 
 # The same for both: a file of another length is refused by either.
 SIZES: dict[str, str | int] = {

@@ -44,6 +44,7 @@ class CommitLog:
         "_segment_end",
         "_staged_from",
         "_start_position",
+        "committed_ms",
         "fixed_bytes",
         "pack_v4",
         "pack_v6",
@@ -76,6 +77,8 @@ class CommitLog:
         self._start_position = 0
         self.position = 0
         self.store_ms = 0
+        self.committed_ms = 0
+        """Store time of the newest record written."""
 
     def start_at(self, position: int) -> None:
         """Where recovery found the end; the file that holds it is made if need be."""
@@ -201,6 +204,8 @@ class CommitLog:
         self._write_staged()
         self._staged_from = self._start_position = self.position
         staged = self.staged
+        if staged.units:
+            self.committed_ms = staged.store_ms
         self.staged = Staged()
         return staged
 

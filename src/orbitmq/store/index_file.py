@@ -252,6 +252,13 @@ class IndexFile:
             seconds[0] = min(max(since_ms // 1000, 0), MAX_SECONDS)
         return seconds
 
+    def trailing(self, offset: int) -> int:
+        """How many entries at the end are of the record at this offset."""
+        number = self.count - 1
+        while number > 0 and int(self._entry_view[number]["offset"]) == offset:
+            number -= 1
+        return self.count - 1 - number
+
     def cut(self, offset: int) -> None:
         """Forget entries of records at `offset` and behind it, which the log has lost."""
         offsets = self._entry_view["offset"]

@@ -120,6 +120,17 @@ class IndexService:
         """(store time, physical offset) of the newest indexed record; zeros when there is none."""
         return (self._files[-1].end_ms, self._files[-1].end_offset) if self._files else (0, 0)
 
+    def last_rows(self) -> int:
+        """How many entries the newest indexed record has: it may have got only some of its keys before a crash."""
+        offset = self._covered()
+        rows = 0
+        for file in reversed(self._files):
+            found = file.trailing(offset)
+            rows += found
+            if found < file.count - 1:
+                break
+        return rows
+
     def add(
         self, prefix: bytes, keys: Sequence[bytes], offsets: Sequence[int], store_ms: Sequence[int]
     ) -> None:

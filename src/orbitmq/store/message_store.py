@@ -118,7 +118,7 @@ class MessageStore(QueueTable):
         self._load_queues()
         report = recover(self, clean, is_known)
         self.log.start_at(report.log_end)
-        self.log.store_ms = report.last_store_ms
+        self.log.store_ms = self.log.committed_ms = report.last_store_ms
         self.durability = Durability(
             self.log,
             self.disk,
@@ -159,7 +159,7 @@ class MessageStore(QueueTable):
         self.dispatcher.write_out()
         self._sync_files(self._unsynced_paths())
         index_ms = self.index.flush() if self.index is not None else self.checkpoint.index_ms
-        self._save_checkpoint(self.log.position, self.log.store_ms, index_ms, self._queue_ends())
+        self._save_checkpoint(self.log.position, self.log.committed_ms, index_ms, self._queue_ends())
 
     def _release(self) -> None:
         if self.index is not None:
@@ -176,6 +176,8 @@ class MessageStore(QueueTable):
         self.mark.forget_topic(topic, self.log.position)
         for queue in self._remove_queues(topic):
             self.dispatcher.forget(queue)
+            for _, staged in self._waiting_dispatch:
+                staged.units.pop(queue, None)
         if self._opened:
             self.mark.save(self.disk, self._path(MARK_FILE))
 
@@ -343,7 +345,7 @@ class MessageStore(QueueTable):
             return
         # What queues hold now: all that is flushed, or, where acks do not wait for that, all that is written.
         position = self.durability.offset if self.settings.sync_flush else self.log.position
-        store_ms = self.log.store_ms
+        store_ms = self.log.committed_ms
         if position == self.mark.safe_offset:
             return
         flush_log = self.durability.flush_job()
@@ -393,7 +395,9 @@ class MessageStore(QueueTable):
         self.checkpoint.save(self.disk, self._path("checkpoint"))
         self.mark.safe_offset = position
         self.mark.checkpoint_ms = store_ms
-        self.mark.queue_ends = queue_ends
+        # A topic may have been deleted while the disk was at work.
+        deleted = self.mark.deleted_topics
+        self.mark.queue_ends = {t: ends for t, ends in queue_ends.items() if deleted.get(t, -1) < position}
         self.mark.forget_before(self.log.start)
         self.mark.save(self.disk, self._path(MARK_FILE))
 

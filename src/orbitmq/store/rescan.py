@@ -53,6 +53,9 @@ class Rescan:
         self._checked: dict[ConsumeQueue, int] = {}
         self._skipped: set[tuple[str, int]] = set()
         self._damaged_bytes = 0
+        # The record that the index knows last, and how many of its keys: those are not added again.
+        index = store.index
+        self._indexed = (index.last()[1], index.last_rows()) if index is not None else (-1, 0)
         self._last_ms = 0
         self._latest_believable_ms = store.clock() + _DAY_MS
 
@@ -161,7 +164,8 @@ class Rescan:
                 self._damage(record.offset, record.offset + record.size, problem)
                 return
         if self._store.index is not None:
-            self._rows += record.index_rows
+            rows = record.index_rows
+            self._rows += rows if record.offset != self._indexed[0] else rows[self._indexed[1] :]
             if len(self._rows) >= _INDEX_SLICE:
                 self._flush_rows()
 
