@@ -7,6 +7,7 @@ end of a queue's file is lost. It is a hint: where it is missing or stale, the s
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
 import msgspec
@@ -15,6 +16,8 @@ from orbitmq.store.disk import Disk
 from orbitmq.wire.checksum import crc32
 
 FILE_NAME = "recovery.json"
+BORDER_BYTES = 1 << 20
+MOST_BORDERS = 64
 
 QueueEnds = dict[str, dict[int, int]]
 
@@ -24,6 +27,7 @@ class _Note(msgspec.Struct):
     deleted_topics: dict[str, int] = {}
     queue_ends: QueueEnds = {}
     checkpoint_ms: int = 0
+    borders: list[int] = []
 
 
 class _File(msgspec.Struct):
@@ -41,6 +45,8 @@ class RecoveryMark:
     """By topic and queue id, the queue's end when the note was made."""
     checkpoint_ms: int = 0
     """The checkpoint's time when the note was made: another one means that another broker was here since."""
+    borders: list[int] = field(default_factory=list)
+    """Places near the log's end where records begin: searched for, one could be found inside a message's body."""
     damaged: bool = False
     """There is a note that cannot be read: the disk has lost something, and perhaps not only here."""
 
@@ -55,10 +61,10 @@ class RecoveryMark:
             return cls(damaged=True)
         if crc32(bytes(file.note)) != file.crc:
             return cls(damaged=True)
-        return cls(note.safe_offset, note.deleted_topics, note.queue_ends, note.checkpoint_ms)
+        return cls(note.safe_offset, note.deleted_topics, note.queue_ends, note.checkpoint_ms, note.borders)
 
     def save(self, disk: Disk, path: str) -> None:
-        note = _Note(self.safe_offset, self.deleted_topics, self.queue_ends, self.checkpoint_ms)
+        note = _Note(self.safe_offset, self.deleted_topics, self.queue_ends, self.checkpoint_ms, self.borders)
         data = msgspec.json.encode(note)
         disk.write_atomic(path, msgspec.json.encode(_File(msgspec.Raw(data), crc32(data))), backup=False)
 
@@ -69,3 +75,20 @@ class RecoveryMark:
         """The topic was deleted when the log ended there."""
         self.deleted_topics[topic] = log_end
         self.queue_ends.pop(topic, None)
+
+    def forget_behind(self, log_end: int) -> None:
+        """The log was cut there: what begins behind it is not known yet."""
+        self.borders = [border for border in self.borders if border <= log_end]
+
+    def note_border(self, offset: int) -> None:
+        """A record will begin there."""
+        borders = self.borders
+        if not borders or offset >= borders[-1] + BORDER_BYTES:
+            borders.append(offset)
+            if len(borders) > MOST_BORDERS:
+                del borders[0]
+
+    def border_before(self, offset: int) -> int | None:
+        """The last noted place that is not behind this one."""
+        at = bisect_right(self.borders, offset)
+        return self.borders[at - 1] if at else None

@@ -31,6 +31,7 @@ from orbitmq.store.retention import RetentionRules
 from orbitmq.store.segment import DescriptorCache, SegmentSeries
 from orbitmq.store.settings import StoreSettings
 from orbitmq.store.staged import Staged
+from orbitmq.wire.codes import SysFlag
 from orbitmq.wire.topics import is_system_topic
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ class MessageStore(QueueTable):
         self.mark = RecoveryMark.load(self.disk, self._path(MARK_FILE))
         self._load_queues()
         report = recover(self, clean, is_known)
+        self.mark.forget_behind(report.log_end)
         self.log.start_at(report.log_end)
         self.log.store_ms = self.log.committed_ms = report.last_store_ms
         self.durability = Durability(
@@ -200,11 +202,15 @@ class MessageStore(QueueTable):
         return PutResult(position, queue_offset, end - position, self.log.store_ms)
 
     def stage_inner(self, message: InnerMessage) -> int:
+        sys_flag = message.sys_flag
+        if sys_flag & SysFlag.TX_MASK not in (SysFlag.TX_NONE, SysFlag.TX_COMMIT):
+            # Records of these types have no place in a queue for whoever rebuilds it, Java or us.
+            sys_flag &= ~SysFlag.TX_MASK
         return self.log.stage(
             self.queue(message.topic, message.queue_id),
             message.body,
             message.properties,
-            message.sys_flag,
+            sys_flag,
             message.flag,
             message.born_ms,
             message.born_host,
@@ -312,6 +318,7 @@ class MessageStore(QueueTable):
             self._write_failed(error)
         self.durability.expire(now)
         self.cleaner.step()
+        self.mark.note_border(self.log.position)
         if now - self._last_flush_ms >= self.settings.flush_interval_ms:
             self._last_flush_ms = now
             self.durability.kick()

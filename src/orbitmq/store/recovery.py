@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from orbitmq.store.consume_queue import ConsumeQueue
-from orbitmq.store.log_scan import SegmentScan, Stop, read_record, resync
+from orbitmq.store.log_scan import SegmentScan, Stop, read_record
 from orbitmq.store.recovery_report import RecoveryReport
 from orbitmq.store.rescan import NeedsWholeLog, Rescan
 
@@ -123,13 +123,12 @@ def _start(store: MessageStore, clean: bool) -> int:
     """Where a sound record begins, not behind what was on the device when the broker stopped."""
     series = store.log.series
     safe = store.mark.safe_offset
-    if clean and safe >= 0:
-        safe = max(series.start, safe - RECHECK_BYTES)
-    if series.start <= safe < series.end:
-        found = _record_at_or_after(store, safe)
+    if series.start <= safe <= series.end:
+        if clean:
+            return _border_before(store, max(series.start, safe - RECHECK_BYTES))
         # After a crash only the very place that was noted counts: anything later would skip records.
-        if found is not None and (clean or found == safe):
-            return found
+        if _is_border(store, safe):
+            return safe
     if clean:
         return series.bases[max(0, len(series.bases) - 3)]
     limit_ms = store.checkpoint.safe_ms()
@@ -142,17 +141,25 @@ def _start(store: MessageStore, clean: bool) -> int:
     return series.bases[0]
 
 
-def _record_at_or_after(store: MessageStore, offset: int) -> int | None:
+def _border_before(store: MessageStore, offset: int) -> int:
+    """The last place known to begin a record: a noted one, or the start of the file."""
     series = store.log.series
-    base = offset - offset % series.segment_bytes
-    if offset == base:
-        return base
+    base = series.base_of(offset)
+    noted = store.mark.border_before(offset)
+    if noted is not None and noted >= max(base or 0, series.start) and _is_border(store, noted):
+        return noted
+    return offset if base is None else base
+
+
+def _is_border(store: MessageStore, offset: int) -> bool:
+    """Whether a record begins here, or could: nothing, or nothing more, was written."""
+    series = store.log.series
+    base = series.base_of(offset)
+    if base is None or offset == base:
+        return True
     buf = series.map(base)
     scan = SegmentScan(buf, base, offset - base, len(buf), True)
-    if next(iter(scan), None) is not None or scan.stop is not Stop.BAD:
-        return offset
-    found = resync(buf, base, offset - base, series.data_end(base))
-    return None if found is None else base + found
+    return next(iter(scan), None) is not None or scan.stop is not Stop.BAD
 
 
 def _record_or_file_start(store: MessageStore, offset: int) -> int:

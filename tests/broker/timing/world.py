@@ -187,7 +187,9 @@ class World:
         offset = queue.min_offset
         while offset < queue.max_offset:
             for position, size, _ in UNIT.iter_unpack(queue.read_units(offset, 500)):
-                found.append(decode_record(self.store.log.read(position, size)))
+                record = self.store.log.read(position, size)
+                if record:  # the queue may not have followed the cleaning yet
+                    found.append(decode_record(record))
                 offset += 1
         return found
 
