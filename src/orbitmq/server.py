@@ -96,7 +96,7 @@ def _refuse_unsafe(config: BrokerConfig) -> None:
         )
     if config.broker_role is not BrokerRole.ASYNC_MASTER or config.broker_id != 0:
         raise ConfigError(
-            f"brokerRole={config.broker_role.value}, brokerId={config.broker_id}: this version does not replicate, so a "
+            f"brokerRole={config.broker_role.value}, brokerId={config.broker_id}: this version does not replicate: a "
             "slave would stay empty and a SYNC_MASTER would confirm copies that nobody holds; "
             "use brokerRole=ASYNC_MASTER and brokerId=0"
         )
