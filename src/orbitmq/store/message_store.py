@@ -161,7 +161,7 @@ class MessageStore(QueueTable):
         self.dispatcher.write_out()
         self._sync_files(self._unsynced_paths())
         index_ms = self.index.flush() if self.index is not None else self.checkpoint.index_ms
-        self._save_checkpoint(self.log.position, self.log.committed_ms, index_ms, self._queue_ends())
+        self._save_checkpoint(self.log.position, self.log.committed_ms, index_ms, self.queue_ends())
 
     def _release(self) -> None:
         if self.index is not None:
@@ -358,7 +358,7 @@ class MessageStore(QueueTable):
         flush_log = self.durability.flush_job()
         queues = [queue for queue in self._queues.values() if queue.unsynced]
         paths = self._unsynced_paths()
-        ends = self._queue_ends()
+        ends = self.queue_ends()
         index_ms = self.checkpoint.index_ms
         log_flushed = False
 
@@ -408,12 +408,6 @@ class MessageStore(QueueTable):
         self.mark.forget_before(self.log.start)
         self.mark.save(self.disk, self._path(MARK_FILE))
 
-    def _queue_ends(self) -> QueueEnds:
-        return {
-            topic: {queue_id: queue.max_offset for queue_id, queue in queues.items() if queue.max_offset}
-            for topic, queues in self._by_topic.items()
-        }
-
     @property
     def known_ends(self) -> QueueEnds:
         """How long queues were when this broker last noted it; nothing when another one was here since."""
@@ -429,9 +423,7 @@ class MessageStore(QueueTable):
 
     def store_time_of(self, queue: ConsumeQueue, offset: int) -> int:
         unit = queue.unit(offset)
-        if unit is None:
-            return -1
-        return self.store_time_at(unit[0])
+        return -1 if unit is None else self.store_time_at(unit[0])
 
     def store_time_at(self, position: int) -> int:
         head = self.log.read(position, 76)

@@ -42,6 +42,13 @@ class QueueTable:
     def all_queues(self) -> Iterator[ConsumeQueue]:
         return iter(self._queues.values())
 
+    def queue_ends(self) -> dict[str, dict[int, int]]:
+        """By topic and queue id, the ends of the queues that hold something."""
+        return {
+            topic: {queue_id: queue.max_offset for queue_id, queue in queues.items() if queue.max_offset}
+            for topic, queues in self._by_topic.items()
+        }
+
     def _load_queues(self) -> None:
         for topic in self.disk.listdir(self._queue_root):
             for name in self.disk.listdir(os.path.join(self._queue_root, topic)):

@@ -19,7 +19,7 @@ from orbitmq.broker.timing.runs import FOREVER, NEVER, Columns, Entry, Key, Run,
 
 HORIZON_MS: Final = 8_000
 LEAD_MS: Final = 2_000
-NEAR_LIMIT: Final = 1 << 15
+NEAR_LIMIT: Final = 1 << 13
 _LOOK: Final = 1 << 12
 
 
@@ -121,9 +121,10 @@ class Agenda:
     def _refill(self, now_ms: int) -> None:
         while self._at >= len(self._near) and self.bound[0] <= now_ms + self._lead_ms:
             before = self.bound
-            starts = [run.cursor for run in self.runs]
             # A step back of the clock must not take the bound with it.
             goal = max((now_ms + self._horizon_ms, 0), (before[0] + 1, 0))
+            goal = self._with_few_loose(before, goal)
+            starts = [run.cursor for run in self.runs]
             columns, ends, reached = take(self.runs, starts, self._near_limit, goal)
             for run, end in zip(self.runs, ends, strict=True):
                 run.cursor = end
@@ -134,6 +135,18 @@ class Agenda:
             self._near = joined(parts).in_order().entries()
             self._at = 0
             self.bound = reached
+
+    def _with_few_loose(self, before: Key, goal: Key) -> Key:
+        """A nearer goal, when more timers than fit lie below it outside of the runs."""
+        times = [np.array(self._far[0], dtype=np.int64)]
+        if self._frozen is not None:
+            times.append(self._frozen.due)
+        due = np.concatenate(times)
+        due = due[(due >= before[0]) & (due < goal[0])]
+        if len(due) <= self._near_limit:
+            return goal
+        nearer = int(np.partition(due, self._near_limit)[self._near_limit])
+        return max((nearer, 0), (before[0] + 1, 0))
 
     def _leave_far(self, reached: Key) -> list[Columns]:
         if not self._far[0]:
