@@ -150,7 +150,7 @@ def unit_was_hit(message: Message, hits: list[Hit], file_bytes: int) -> bool:
 
 
 parts = st.sampled_from(
-    ["commitlog/"] * 4 + ["consumequeue/"] * 3 + ["index/", "checkpoint", "recovery.json"]
+    ["commitlog/"] * 4 + ["consumequeue/"] * 3 + ["index/", "checkpoint", "recovery.json", "flushed"]
 )
 places = st.tuples(
     parts,

@@ -105,6 +105,7 @@ def make_crashed(root: Path, count: int = 300) -> None:
     fill(store, 100, seed=2)
     store.durability.kick()
     fill(store, 60, seed=3)
+    store.durability.kick()  # what was acknowledged is on the device
     shutil.copytree(running, root)
     store.close()
     shutil.rmtree(running)

@@ -86,7 +86,9 @@ class IndexService:
             if len(name) != _NAME_DIGITS or not name.isdigit():
                 continue
             path = os.path.join(self.directory, name)
-            if self.dropped or self._disk.size(path) == 0:
+            # Behind a file that is not full there cannot be another, unless a power cut took the end of the first.
+            behind_torn = bool(self._files and self._files[-1].room)
+            if self.dropped or behind_torn or self._disk.size(path) == 0:
                 self._drop(path)
                 continue
             file = IndexFile(self._disk, path, self._slots, self._entries)

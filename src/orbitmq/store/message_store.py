@@ -19,6 +19,7 @@ from orbitmq.store.disk import Disk
 from orbitmq.store.dispatch import Dispatcher
 from orbitmq.store.durability import Durability, Durable, Waiter
 from orbitmq.store.flush import InlineRunner, Runner
+from orbitmq.store.flush_note import FlushNote
 from orbitmq.store.inner_message import InnerMessage, PutResult
 from orbitmq.store.key_index import IndexService
 from orbitmq.store.mark import FILE_NAME as MARK_FILE
@@ -75,6 +76,7 @@ class MessageStore(QueueTable):
         self.cleaner = Cleaner(self, retention or RetentionRules(), self._runner)
         self.checkpoint = Checkpoint()
         self.mark = RecoveryMark()
+        self.flush_note = FlushNote(disk, settings.root)
         self.on_arrival: Callable[[ConsumeQueue], None] | None = None
         self.fault: Fault | None = None
         self.durability: Durability
@@ -119,6 +121,7 @@ class MessageStore(QueueTable):
         self._load_queues()
         report = recover(self, clean, is_known)
         self.mark.forget_behind(report.log_end)
+        self.flush_note.open(report.log_end, self.checkpoint.physic_ms)
         self.log.start_at(report.log_end)
         self.log.store_ms = self.log.committed_ms = report.last_store_ms
         self.durability = Durability(
@@ -155,6 +158,7 @@ class MessageStore(QueueTable):
     def _finish_writes(self) -> None:
         for base in self.log.series.bases[-2:]:
             self.disk.fdatasync(self.log.series.fd(base))
+        self.flush_note.set(self.log.position)
         for _, staged in self._waiting_dispatch:
             self.dispatcher.dispatch(staged)
         self._waiting_dispatch.clear()
@@ -167,6 +171,7 @@ class MessageStore(QueueTable):
         if self.index is not None:
             self.index.close()
         self._close_queues()
+        self.flush_note.close()
         self.log.series.close()
         self._log_files.close()
         if self._lock is not None:
@@ -257,6 +262,7 @@ class MessageStore(QueueTable):
             waiter(Durable.YES)
 
     def _flushed(self, offset: int) -> None:
+        self.flush_note.set(offset)
         waiting = self._waiting_dispatch
         count = 0
         for end, staged in waiting:
@@ -398,6 +404,7 @@ class MessageStore(QueueTable):
                     self.disk.close(fd)
 
     def _save_checkpoint(self, position: int, store_ms: int, index_ms: int, queue_ends: QueueEnds) -> None:
+        self.flush_note.expect_checkpoint(store_ms)
         self.checkpoint = Checkpoint(store_ms, store_ms, max(index_ms, self.checkpoint.index_ms))
         self.checkpoint.save(self.disk, self._path("checkpoint"))
         self.mark.safe_offset = position
@@ -408,14 +415,6 @@ class MessageStore(QueueTable):
         self.mark.forget_before(self.log.start)
         self.mark.save(self.disk, self._path(MARK_FILE))
 
-    @property
-    def known_ends(self) -> QueueEnds:
-        """How long queues were when this broker last noted it; nothing when another one was here since."""
-        return self.mark.queue_ends if self.mark.checkpoint_ms == self.checkpoint.physic_ms else {}
-
-    def known_end(self, queue: ConsumeQueue) -> int:
-        return self.known_ends.get(queue.topic, {}).get(queue.queue_id, 0)
-
     # --- finding ----------------------------------------------------------------------------------------------
 
     def read_record(self, offset: int) -> bytes | None:
@@ -423,7 +422,9 @@ class MessageStore(QueueTable):
 
     def store_time_of(self, queue: ConsumeQueue, offset: int) -> int:
         unit = queue.unit(offset)
-        return -1 if unit is None else self.store_time_at(unit[0])
+        if unit is None:
+            return -1
+        return self.store_time_at(unit[0])
 
     def store_time_at(self, position: int) -> int:
         head = self.log.read(position, 76)

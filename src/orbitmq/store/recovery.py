@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.log_scan import SegmentScan, Stop, read_record
+from orbitmq.store.mark import QueueEnds
 from orbitmq.store.recovery_report import RecoveryReport
 from orbitmq.store.rescan import NeedsWholeLog, Rescan
 
@@ -76,7 +77,8 @@ def _trim(
     store: MessageStore, report: RecoveryReport, rescan: Rescan, queue: ConsumeQueue, whole: bool
 ) -> None:
     """Units at the end of a queue must stand for messages: garbage there would shift all that come."""
-    known = max(rescan.confirmed_end(queue), store.known_end(queue))
+    noted = _known_ends(store).get(queue.topic, {}).get(queue.queue_id, 0)
+    known = max(rescan.confirmed_end(queue), noted)
     cut = queue.cut_from_log_offset(report.log_end, known)
     end = queue.max_offset
     while end > known and not _stands_for_its_record(store, report, queue, end - 1):
@@ -108,9 +110,15 @@ def _stands_for_its_record(store: MessageStore, report: RecoveryReport, queue: C
     return (record.topic, record.queue_id, record.queue_offset) == (queue.topic, queue.queue_id, at)
 
 
+def _known_ends(store: MessageStore) -> QueueEnds:
+    """How long queues were when this broker last noted it; nothing when another one was here since."""
+    mark = store.mark
+    return mark.queue_ends if mark.checkpoint_ms == store.checkpoint.physic_ms else {}
+
+
 def _shorter_queue(store: MessageStore) -> str:
     """Names a queue whose file ends before the place that the broker noted for it, if there is one."""
-    for topic, ends in store.known_ends.items():
+    for topic, ends in _known_ends(store).items():
         for queue_id, end in ends.items():
             queue = store.find_queue(topic, queue_id)
             reached = queue.max_offset if queue is not None else 0

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _INDEX_SLICE = 4096
 _MOST_QUEUE_ID = 1 << 20
 _DAY_MS = 86_400_000
+_PAGE_BYTES = 4096
 
 
 class NeedsWholeLog(Exception):
@@ -58,6 +59,10 @@ class Rescan:
         self._indexed = (index.last()[1], index.last_rows()) if index is not None else (-1, 0)
         self._last_ms = 0
         self._latest_believable_ms = store.clock() + _DAY_MS
+        # Up to there all was on the device. Behind it, after a crash of our own, a bad place is an unfinished write.
+        flushed = store.flush_note.load() if not report.clean else None
+        self._is_own = flushed is not None and flushed.is_of(store.checkpoint.physic_ms)
+        self._flushed_to = max(store.mark.safe_offset, flushed.offset if flushed and self._is_own else -1)
 
     def run(self, start: int) -> None:
         series = self._series
@@ -66,6 +71,9 @@ class Rescan:
             base = position - position % series.segment_bytes
             scan = scan_segment(series.map(base), base, position - base)
             for record in scan:
+                if record.offset >= self._flushed_to and self._is_own and _lacks_a_page(record):
+                    scan.pos, scan.stop = record.offset - base, Stop.BAD
+                    break
                 self._take(record)
             position = base + scan.pos
             if scan.stop in (Stop.BLANK, Stop.END):
@@ -116,8 +124,10 @@ class Rescan:
         return None
 
     def _if_of_this_log(self, offset: int) -> int | None:
-        if offset < self._store.mark.safe_offset:
+        if offset <= self._flushed_to:
             return offset
+        if self._is_own:
+            return None  # of writes under way, a power cut may leave any page
         base = offset - offset % self._series.segment_bytes
         record = read_record(self._series.map(base), base, offset - base)
         if record is None:  # a blank marker: the file ends in good order
@@ -128,8 +138,8 @@ class Rescan:
     def _known_end(self, position: int) -> int:
         """How far the log reached for sure: as was noted, or, after another broker's orderly stop, as queues say."""
         series = self._series
-        if self._store.mark.safe_offset >= 0:
-            return min(self._store.mark.safe_offset, series.end)
+        if self._flushed_to >= 0:
+            return min(self._flushed_to, series.end)
         base = series.base_of(position)
         if not self._report.clean or base is None:
             return position
@@ -261,3 +271,15 @@ class Rescan:
             if unit is not None and unit[0] >= self._tail_from:
                 known = self._report.tail_topics.get(topic, 0)
                 self._report.tail_topics[topic] = max(known, queue_id + 1)
+
+
+def _lacks_a_page(record: ScannedRecord) -> bool:
+    """No checksum covers the properties: part of them may not have reached the device before the power went."""
+    properties = record.properties
+    end = record.offset + record.size
+    start = end - len(properties)
+    for page in range(-(-start // _PAGE_BYTES) * _PAGE_BYTES, end, _PAGE_BYTES):
+        part = properties[page - start : page - start + _PAGE_BYTES]
+        if not any(part):
+            return True
+    return False
