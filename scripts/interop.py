@@ -36,41 +36,12 @@ def main() -> int:
         try:
             with serving(Path(scratch) / "data", SETTINGS) as server:
                 print(f"server ready in {server.ready_ms:.0f} ms at {server.namesrv}", flush=True)
-                status = judge(server.namesrv, suites)
+                kit = [str(KIT), server.namesrv, *suites]
+                status = subprocess.run(kit, env={**os.environ, "SQL": "1"}, check=False).returncode
         except ServerFailed as failed:
             print(f"interop: the server failed: {failed}", file=sys.stderr)
             return 1
     return status
-
-
-def judge(namesrv: str, suites: list[str]) -> int:
-    """Runs the suites. One with a failure is run once more, alone and one scenario at a time.
-
-    Some foreign clients have races of their own that four scenarios at a time on two cores bring out. What fails
-    twice is ours; what passes the second time is printed as FLAKY, so that it is seen and can be looked into.
-    """
-    failed, ended_well = run_kit(namesrv, suites, parallel="4")
-    again = sorted({name.partition(":")[0] for name in failed})
-    if not failed or any(suite not in SUITES for suite in again):
-        return 0 if ended_well else 1
-    print(f"again, one scenario at a time: {', '.join(again)}", flush=True)
-    still, _ = run_kit(namesrv, again, parallel="1")
-    for name in sorted(failed - still):
-        print(f"FLAKY {name}", flush=True)
-    return 1 if still else 0
-
-
-def run_kit(namesrv: str, suites: list[str], parallel: str) -> tuple[set[str], bool]:
-    """The scenarios that failed, as suite:name, and whether the kit ended without any failure."""
-    failed = set()
-    env = {**os.environ, "SQL": "1", "PARALLEL": parallel}
-    with subprocess.Popen([str(KIT), namesrv, *suites], env=env, stdout=subprocess.PIPE, text=True) as kit:
-        assert kit.stdout is not None
-        for line in kit.stdout:
-            print(line, end="", flush=True)
-            if line.startswith("FAIL "):
-                failed.add(line.split()[1])
-    return failed, kit.returncode == 0
 
 
 if __name__ == "__main__":
