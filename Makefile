@@ -42,6 +42,7 @@ fmt: install ## let ruff mend and format
 
 interop: install ## foreign clients against a fresh server (ONLY="java go" for some suites)
 	$(BIN)/python -m scripts.interop $(ONLY)
+	$(if $(ONLY),,$(MAKE) peer)
 
 peer: install ## this broker and the real Java broker take turns on one store directory
 	$(BIN)/python -m pytest -m peer tests/peer $(ARGS)
