@@ -138,13 +138,17 @@ class ConsumeQueue:
 
     def read_units(self, offset: int, count: int) -> bytes:
         """Up to `count` visible units from `offset` on, fewer at a file border; empty outside the queue."""
-        if offset < self.min_offset:
+        if offset < self.min_offset or count <= 0:
             return b""
         first = offset - self._file_end
         if first >= 0:
             return bytes(self._buffer[first * UNIT_BYTES : (first + count) * UNIT_BYTES])
-        count = min(count, -first)
-        return self._from_file(offset, count) if count > 0 else b""
+        if count <= -first:
+            return self._from_file(offset, count)
+        units = self._from_file(offset, -first)
+        if len(units) == -first * UNIT_BYTES:  # a pull that asks for more gets it, wherever its units wait
+            units += self._buffer[: (first + count) * UNIT_BYTES]
+        return units
 
     def _from_file(self, offset: int, count: int) -> bytes:
         """Consumers read on where they were: a window saves them a system call per pull."""
