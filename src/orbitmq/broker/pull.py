@@ -140,6 +140,7 @@ class PullHandler:
             header.sub_version,
             header.subscription,
             header.expression_type,
+            header.page_bytes,
         )
         pull = Pull(conn, command.opaque, command.codec, fields, self._broker.clock())
         self._start(pull)
@@ -244,6 +245,7 @@ class PullHandler:
             f.max_msg_nums,
             wanted.tag_codes,
             wanted.accept,
+            f.page_bytes,
         )
         code = _CODES.get(result.status)
         if code is None:  # nothing was ever stored here
@@ -339,9 +341,8 @@ class PullHandler:
                 continue
             wanted = pull.filter
             reader = self._broker.store.reader
-            result = reader.read(
-                queue, pull.offset, pull.fields.max_msg_nums, wanted.tag_codes, wanted.accept
-            )
+            # Only whether there is something matters here: one message is enough.
+            result = reader.read(queue, pull.offset, 1, wanted.tag_codes, wanted.accept)
             if result.status in (reading.NO_MATCHED_MESSAGE, reading.OFFSET_OVERFLOW_ONE):
                 pull.offset = max(pull.offset, result.next_offset)
                 queue.waiters.append(pull)

@@ -196,7 +196,8 @@ class CommitLog:
     def _write_staged(self) -> None:
         parts = self._parts
         if parts:
-            self._disk.pwrite(self._fd, b"".join(parts), self._staged_from - self._segment_base)
+            data = parts[0] if len(parts) == 1 else b"".join(parts)
+            self._disk.pwrite(self._fd, data, self._staged_from - self._segment_base)
             parts.clear()
 
     def commit(self) -> Staged:

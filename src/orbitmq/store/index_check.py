@@ -5,10 +5,7 @@ Used by verify and after a crash, when part of what was written through the map 
 
 from __future__ import annotations
 
-from typing import Protocol
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Protocol
 
 from orbitmq.store.index_file import (
     ENTRY,
@@ -21,6 +18,10 @@ from orbitmq.store.index_file import (
     link_chains,
 )
 from orbitmq.store.log_scan import FileBytes
+from orbitmq.wire.numeric import np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 # Bounds memory: a full file has twenty million entries.
 _CHUNK_ENTRIES = 1 << 16

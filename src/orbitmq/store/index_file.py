@@ -14,13 +14,17 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from orbitmq.accel import put_index
 from orbitmq.store.disk import Disk
 from orbitmq.store.errors import StoreDamaged, WrongFileSize
+from orbitmq.wire.numeric import np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Ints = npt.NDArray[np.int64]
 
 HEADER_BYTES = 40
 SLOT_BYTES = 4
@@ -36,9 +40,7 @@ _CUT_ENTRIES = 1 << 16
 HEADER = struct.Struct(">qqqqii")
 SLOT = struct.Struct(">i")
 ENTRY = struct.Struct(">iqii")
-ENTRY_DTYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
-
-Ints = npt.NDArray[np.int64]
+ENTRY_DTYPE = [("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
 
 
 def file_bytes(slots: int, entries: int) -> int:

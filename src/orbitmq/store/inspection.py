@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-import numpy as np
-
+from orbitmq.store.consume_queue import UNIT_BYTES
 from orbitmq.store.disk import Disk, StrPath
 from orbitmq.store.errors import StoreError
 from orbitmq.store.log_scan import FileBytes, Stop, read_record, resync, scan_segment
@@ -16,8 +15,9 @@ from orbitmq.store.verify_queues import FILLER, QueueUnits
 from orbitmq.store.verify_report import QueueSummary, StoreSizes
 from orbitmq.wire.errors import WireError
 from orbitmq.wire.message import Message, decode_record
+from orbitmq.wire.numeric import np
 
-_UNIT_DTYPE = np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")])
+_UNIT_DTYPE = [("offset", ">i8"), ("size", ">i4"), ("code", ">i8")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,12 @@ def _summary(files: StoreFiles, log: LogReader, units: QueueUnits, log_start: in
     summary = QueueSummary(units.topic, units.queue_id, min_offset=units.end, max_offset=units.end)
     for base in units.bases:
         data = files.read(segment_path(units.directory, base))
-        rows = np.frombuffer(data, dtype=_UNIT_DTYPE, count=len(data) // _UNIT_DTYPE.itemsize)
-        rows = rows[: max(units.end - base // _UNIT_DTYPE.itemsize, 0)]
+        rows = np.frombuffer(data, dtype=_UNIT_DTYPE, count=len(data) // UNIT_BYTES)
+        rows = rows[: max(units.end - base // UNIT_BYTES, 0)]
         present = (rows["size"] > 0) & (rows["size"] != FILLER[1]) & (rows["offset"] >= log_start)
         places = np.flatnonzero(present)
         if len(places):
-            summary.min_offset = min(summary.min_offset, base // _UNIT_DTYPE.itemsize + int(places[0]))
+            summary.min_offset = min(summary.min_offset, base // UNIT_BYTES + int(places[0]))
             summary.records += len(places)
             summary.record_bytes += int(rows["size"][present].sum())
     if summary.records:

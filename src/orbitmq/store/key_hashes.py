@@ -7,11 +7,13 @@ prefix is folded in afterwards (hash(a + b) = hash(a) * 31^len(b) + hash(b)), so
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from orbitmq.wire.java_hash import MASK, hash_keys, index_hash, index_hashes, unsigned_hash
+from orbitmq.wire.numeric import np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 # A broker sees few topics; the bound only keeps a flood of topic names from growing the table for ever.
 CACHED_PREFIXES = 8192

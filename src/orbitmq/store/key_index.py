@@ -15,9 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from orbitmq.store.disk import Disk, StrPath
 from orbitmq.store.errors import StoreDamaged
@@ -25,6 +23,10 @@ from orbitmq.store.index_check import structure_problem
 from orbitmq.store.index_file import IndexFile
 from orbitmq.store.key_hashes import KeyHasher, plain_hash
 from orbitmq.wire.java_hash import index_hash
+from orbitmq.wire.numeric import np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 DEFAULT_SLOTS = 5_000_000
 DEFAULT_ENTRIES = 20_000_000

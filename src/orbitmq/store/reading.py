@@ -34,6 +34,10 @@ OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
 NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
 MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
 
+MOST_PAGE_BYTES = 8 << 20
+MOST_PAGE_COUNT = 8192
+"""Bounds of the pages that native readers ask for: one answer must not hold the loop or a connection for long."""
+
 SCAN_UNITS = 800
 """Units looked at by one filtered pull, so that a rare tag does not hold the loop."""
 
@@ -75,7 +79,9 @@ class QueueReader:
         max_count: int,
         tag_codes: Collection[int] | None = None,
         accept: Callable[[bytes], bool] | None = None,
+        page_bytes: int = 0,
     ) -> ReadResult:
+        """With `page_bytes` the reader's own limits hold instead of the configured ones, within bounds."""
         if queue is None:
             return ReadResult(NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
         low, high = queue.min_offset, queue.max_offset
@@ -83,12 +89,15 @@ class QueueReader:
             return ReadResult(*_outside(offset, low, high), low, high, [], 0, 0)
         limits = self.limits
         max_count = max(1, max_count)  # the Go client's poll asks for 0, and one message is always allowed
-        scan = min(max_count, limits.memory_count) if tag_codes is None and accept is None else SCAN_UNITS
+        most_count = MOST_PAGE_COUNT if page_bytes > 0 else limits.memory_count
+        scan = min(max_count, most_count) if tag_codes is None and accept is None else SCAN_UNITS
         units = queue.read_units(offset, scan)
         if not units:
             return ReadResult(OFFSET_FOUND_NULL, queue.next_file_offset(offset), low, high, [], 0, 0)
         first = UNIT.unpack_from(units, 0)[0]
-        if self._log.position - first > self._in_memory_bytes:
+        if page_bytes > 0:
+            max_bytes, max_count = min(page_bytes, MOST_PAGE_BYTES), min(max_count, MOST_PAGE_COUNT)
+        elif self._log.position - first > self._in_memory_bytes:
             max_bytes, max_count = limits.disk_bytes, min(max_count, limits.disk_count)
         else:
             max_bytes, max_count = limits.memory_bytes, min(max_count, limits.memory_count)

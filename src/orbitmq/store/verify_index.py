@@ -7,9 +7,7 @@ entry from one that points nowhere; an entry written twice, by a recovery that t
 from __future__ import annotations
 
 from collections import defaultdict, deque
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from orbitmq.store.index_check import IndexView, detect_shape, structure_problem
 from orbitmq.store.index_file import MAX_SECONDS, file_bytes
@@ -17,12 +15,17 @@ from orbitmq.store.key_hashes import KeyHasher
 from orbitmq.store.log_scan import FileBytes, ScannedRecord
 from orbitmq.store.store_files import INDEX, INDEX_NAME_DIGITS, StoreFiles, unmap
 from orbitmq.store.verify_report import REBUILD, Severity, VerifyReport
+from orbitmq.wire.numeric import np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Ints = npt.NDArray[np.int64]
 
 _SLICE_ROWS = 4096
 # How many entries too many a slice may hold and still be matched as a whole.
 _EXTRA_ENTRIES = 64
 
-Ints = npt.NDArray[np.int64]
 Pair = tuple[int, int]
 
 

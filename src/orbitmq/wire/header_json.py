@@ -212,6 +212,7 @@ class PullFields(msgspec.Struct, gc=False, rename="camel"):
     sub_version: Int64
     subscription: str | None = None
     expression_type: str | None = None
+    page_bytes: Int32 = 0
 
 
 class HotPull(msgspec.Struct, gc=False):

@@ -96,6 +96,8 @@ class PullHeader(Header, kw_only=True):
     subscription: str | None = None
     expression_type: str | None = None
     max_msg_bytes: Int32 | None = None
+    page_bytes: Int32 = 0
+    """Ours: the reader takes up to this many bytes at once, and as many messages as it asks for."""
 
 
 class QueryMessageHeader(Header, kw_only=True):

@@ -10,9 +10,13 @@ import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import mul
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
+from orbitmq.wire.numeric import np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 MASK = 0xFFFFFFFF
 SIGN = 0x80000000

@@ -13,9 +13,8 @@ from array import array
 from bisect import bisect_right
 from typing import Final
 
-import numpy as np
-
 from orbitmq.broker.timing.runs import FOREVER, NEVER, Columns, Entry, Key, Run, joined, take
+from orbitmq.wire.numeric import np
 
 HORIZON_MS: Final = 8_000
 LEAD_MS: Final = 2_000

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
-from typing import Final, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from orbitmq.store.disk import Disk
 from orbitmq.store.errors import StoreDamaged
+from orbitmq.wire.numeric import np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Longs = npt.NDArray[np.int64]
 
 Key = tuple[int, int]
 """(delivery time in ms, offset in the timer queue): the order of delivery."""
 Entry = tuple[int, int, int, int]
 """(delivery time, queue offset, log offset, record size)"""
-Longs = npt.NDArray[np.int64]
 
 FOREVER: Final[Key] = ((1 << 63) - 1, 0)
 NEVER: Final[Key] = (-1, 0)
@@ -28,10 +30,12 @@ LAST_QUEUE_OFFSET: Final = (1 << 62) - 1
 
 _MAGIC: Final = b"OMQTIME1"
 _HEADER: Final = Struct("<8sqqq")
-_LONG: Final = np.dtype("<i8")
-_INT: Final = np.dtype("<i4")
-_KINDS: Final[tuple[np.dtype[np.signedinteger], ...]] = (_LONG, _LONG, _LONG, _INT)
-ENTRY_BYTES: Final = 3 * _LONG.itemsize + _INT.itemsize
+_LONG: Final = "<i8"
+_INT: Final = "<i4"
+_LONG_BYTES: Final = 8
+_INT_BYTES: Final = 4
+_KINDS: Final = ((_LONG, _LONG_BYTES), (_LONG, _LONG_BYTES), (_LONG, _LONG_BYTES), (_INT, _INT_BYTES))
+ENTRY_BYTES: Final = 3 * _LONG_BYTES + _INT_BYTES
 _LEAST_TAKEN: Final = 512
 MERGE_WINDOW: Final = 1 << 16
 
@@ -148,12 +152,12 @@ def write_run(disk: Disk, path: str, pieces: Iterable[Columns], most: int) -> in
         starts = _starts(most)
         count, last = 0, -1
         for piece in pieces:
-            for start, column, kind in zip(starts, piece, _KINDS, strict=True):
-                disk.pwrite(fd, column.astype(kind).tobytes(), start + count * kind.itemsize)
+            for start, column, (kind, width) in zip(starts, piece, _KINDS, strict=True):
+                disk.pwrite(fd, column.astype(kind).tobytes(), start + count * width)
             count += piece.rows
             if piece.rows:
                 last = max(last, int(piece.queue_offset.max()))
-        disk.ftruncate(fd, starts[3] + most * _INT.itemsize)
+        disk.ftruncate(fd, starts[3] + most * _INT_BYTES)
         disk.pwrite(fd, _HEADER.pack(_MAGIC, count, most, last), 0)
         disk.fdatasync(fd)
     finally:
@@ -184,5 +188,5 @@ def open_run(disk: Disk, path: str, number: int) -> Run:
 
 
 def _starts(most: int) -> tuple[int, int, int, int]:
-    step = most * _LONG.itemsize
+    step = most * _LONG_BYTES
     return _HEADER.size, _HEADER.size + step, _HEADER.size + 2 * step, _HEADER.size + 3 * step
