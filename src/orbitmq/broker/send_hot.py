@@ -44,8 +44,8 @@ _decode_v1 = SEND_V1.decode
 Slow = Callable[[Connection, bytes, int, int], None]
 Prepared = Callable[[Connection, ConsumeQueue, bytes, str, int, int, int, int | None], bool]
 """Takes (connection, queue it is meant for, body, properties, sysFlag, flag, birth, opaque); False: not common."""
-Ack = tuple[int, int, int, bytes]
-"""(opaque, queue id, queue offset, message ids)"""
+Ack = tuple[int, int, int, bytes, bytes]
+"""(opaque, queue id, queue offset, message ids, further fields)"""
 
 
 class HotSend:
@@ -65,6 +65,7 @@ class HotSend:
         "_slow",
         "_targets",
         "_waiting",
+        "delayed",
         "prepared",
     )
 
@@ -84,6 +85,7 @@ class HotSend:
         self._bulk_topics: dict[bytes, tuple[tuple[ConsumeQueue, ...], bytes, int, str]] = {}
         self._done: list[bytes] = []
         self.prepared: Prepared | None = None
+        self.delayed: Prepared | None = None
         self.configure()
         broker.topics.on_change.append(lambda name, _: self._forget(name))
 
@@ -105,7 +107,7 @@ class HotSend:
         )
         self._ack = (
             parts[0].replace(b"%", b"%%")
-            + b'%b","queueId":"%d","queueOffset":"%d'
+            + b'%b","queueId":"%d","queueOffset":"%d%b'
             + parts[1]
             + b"%d"
             + parts[2]
@@ -221,6 +223,8 @@ class HotSend:
             if self._collect(queues[f.e], data[header_end:stop], f.i, f.f, f.h, f.g):
                 self._waiting.append(opaque)
                 return
+            if self._is_delayed(conn, queues[f.e], data[header_end:stop], f.i, f.f, f.h, f.g, opaque):
+                return
         elif (
             f.f & SysFlag.TX_MASK == SysFlag.TX_PREPARED
             and self.prepared is not None
@@ -245,13 +249,37 @@ class HotSend:
             or f.batch
             or f.sys_flag & _PLAIN_SYS_FLAGS
             or stop - header_end > self._max_body
-            or not self._collect(
-                queues[f.queue_id], data[header_end:stop], f.properties, f.sys_flag, f.flag, f.born_timestamp
-            )
         ):
             self.slow(conn, data, start, stop)
             return
-        self._waiting.append(None if header.flag & 2 else header.opaque)
+        opaque = None if header.flag & 2 else header.opaque
+        message = (data[header_end:stop], f.properties, f.sys_flag, f.flag, f.born_timestamp)
+        if self._collect(queues[f.queue_id], *message):
+            self._waiting.append(opaque)
+        elif not self._is_delayed(conn, queues[f.queue_id], *message, opaque):
+            self.slow(conn, data, start, stop)
+
+    def _is_delayed(
+        self,
+        conn: Connection,
+        queue: ConsumeQueue,
+        body: bytes,
+        text: str,
+        sys_flag: int,
+        flag: int,
+        born_ms: int,
+        opaque: int | None,
+    ) -> bool:
+        """Whether somebody else has staged it. What is collected comes first in the log."""
+        if self.delayed is None or not ("DELAY\x01" in text or "TIMER_DEL" in text):
+            return False
+        if self._items:
+            try:
+                self._stage_items(conn)
+            except OSError as error:
+                self.fail(conn, error, [] if opaque is None else [opaque])
+                return True
+        return self.delayed(conn, queue, body, text, sys_flag, flag, born_ms, opaque)
 
     def _collect(
         self, queue: ConsumeQueue, body: bytes, text: str, sys_flag: int, flag: int, born_ms: int
@@ -328,7 +356,7 @@ class HotSend:
         if not header.flag & 2:
             host = self._host
             ids = b",".join([b"%b%016X" % (host, offset) for offset in offsets])
-            self._acks.append((header.opaque, f.e, queue_offset, ids))
+            self._acks.append((header.opaque, f.e, queue_offset, ids, b""))
 
     def _outer_shapes(self, outer: str) -> PropertyShapes | None:
         """What the properties of the batch itself add to each message; a batch that need not wait is not plain."""
@@ -361,12 +389,17 @@ class HotSend:
             count += 1
             size += len(item[1])
             if opaque is not None:
-                acks.append((opaque, queue.queue_id, queue_offset, b"%b%016X" % (host, offset)))
+                acks.append((opaque, queue.queue_id, queue_offset, b"%b%016X" % (host, offset), b""))
         stats.put(topic, count, size)
 
-    def owe(self, opaque: int, queue_id: int, queue_offset: int, log_offset: int) -> None:
-        """An answer for a message that somebody else has staged; it goes out with the others."""
-        self._acks.append((opaque, queue_id, queue_offset, b"%b%016X" % (self._host, log_offset)))
+    def owe(
+        self, opaque: int, queue_id: int, queue_offset: int, log_offset: int, fields: bytes = b""
+    ) -> None:
+        """An answer for a message that somebody else has staged; it goes out with the others.
+
+        Further fields begin with the quote that ends the one before, and end without theirs.
+        """
+        self._acks.append((opaque, queue_id, queue_offset, b"%b%016X" % (self._host, log_offset), fields))
 
     def finish(self, conn: Connection) -> None:
         """Writes everything of this read with one call and answers, at once or when it is on the device."""
@@ -396,8 +429,8 @@ class HotSend:
     def _answers(self, acks: list[Ack]) -> list[bytes]:
         template = self._ack
         out: list[bytes] = []
-        for opaque, queue_id, queue_offset, ids in acks:
-            header = template % (ids, queue_id, queue_offset, opaque)
+        for opaque, queue_id, queue_offset, ids, fields in acks:
+            header = template % (ids, queue_id, queue_offset, fields, opaque)
             size = len(header)
             out += (_prefix(size + 4, size), header)
         return out

@@ -122,6 +122,10 @@ class Agenda:
             before = self.bound
             # A step back of the clock must not take the bound with it.
             goal = max((now_ms + self._horizon_ms, 0), (before[0] + 1, 0))
+            if not (self.runs or self._far[0] or self._frozen):
+                # Most brokers have no timer at all: nothing to look through, in particular not with numpy.
+                self._near, self._at, self.bound = [], 0, goal
+                return
             goal = self._with_few_loose(before, goal)
             starts = [run.cursor for run in self.runs]
             columns, ends, reached = take(self.runs, starts, self._near_limit, goal)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.broker.delays import DelayOffsets
@@ -138,7 +138,7 @@ class Engine:
         try:
             while more and not out_of_time() and not self.outbox.is_full:
                 more = False
-                for source in self._sources():
+                for source in self._sources(now_ms):
                     if out_of_time() or self.outbox.is_full:
                         more = True
                         break
@@ -170,9 +170,14 @@ class Engine:
         """Something was delivered or written anew: worth a note at once."""
         self._has_moved = True
 
-    def _sources(self) -> list[LevelProgress | None]:
-        """None stands for the timers."""
-        sources = [None, *self.levels]
+    def _sources(self, now_ms: int) -> list[LevelProgress | None]:
+        """None stands for the timers. Most levels have nothing to deliver most of the time."""
+        sources: list[LevelProgress | None] = [None]
+        for level in self.levels:
+            queue = self.level_queue(level)
+            due = level.next_ms(queue, now_ms) if queue is not None else None
+            if due is not None and due <= now_ms:
+                sources.append(level)
         self._turn = (self._turn + 1) % len(sources)
         return sources[self._turn :] + sources[: self._turn]
 
@@ -296,16 +301,21 @@ class Engine:
             return now_ms + _REFUSED_MS
         if self._congested:
             return now_ms + _CONGESTED_MS
-        times = [now_ms + POLL_MS]
+        return max(now_ms + 1, min([now_ms + POLL_MS, *self._due_times(now_ms)]))
+
+    def next_due_ms(self, now_ms: int) -> int | None:
+        """When the first of the messages indexed so far is due, None when none waits."""
+        return min(self._due_times(now_ms), default=None)
+
+    def _due_times(self, now_ms: int) -> Iterator[int]:
         timer = self.agenda.next_ms(now_ms)
         if timer is not None:
-            times.append(timer)
+            yield timer
         for level in self.levels:
             queue = self.level_queue(level)
             due = level.next_ms(queue, now_ms) if queue is not None else None
             if due is not None:
-                times.append(due)
-        return max(now_ms + 1, min(times))
+                yield due
 
     def close(self) -> None:
         """The log is brought to the device first, so that the last deliveries are not repeated."""

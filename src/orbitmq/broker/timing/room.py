@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from orbitmq.broker.room import Room
 from orbitmq.broker.timing import rules
 from orbitmq.broker.timing.engine import POLL_MS, Engine
+from orbitmq.broker.timing.lane import Lane
 from orbitmq.broker.timing.listing import list_scheduled
 from orbitmq.broker.timing.recall import recall
 from orbitmq.net.connection import Connection
@@ -32,6 +33,8 @@ log = logging.getLogger("orbitmq.broker")
 SLICE_S: Final = 0.004
 """How long one step may hold the loop; clients are served between steps."""
 _FAILED_MS: Final = 1_000
+_APART_MS: Final = 5
+"""Steps are this far apart: what becomes due meanwhile shares one commit. A message is at most so late for it."""
 _LEAST_QUEUES: Final = 4
 
 
@@ -73,15 +76,21 @@ class Timing(Room):
 
     def _stored(self, log_offset: int, queue_offset: int) -> None:
         """It may be due before the next look: the loop is woken as soon as the message can be seen."""
-        self._broker.store.when_durable(self._broker.store.log.position, self._visible)
+        self._stored_soon_due()
+
+    def _stored_soon_due(self) -> None:
+        store = self._broker.store
+        store.when_durable(store.log.position, self._visible)
 
     def _visible(self, outcome: Durable) -> None:
-        self._wake(0.0)
+        self._wake(_APART_MS / 1000)
 
     # --- time passes ----------------------------------------------------------------------------------------
 
     def start(self, timers: Timers) -> None:
         self._running = True
+        lane = Lane(self._broker, self._stored_soon_due)
+        self._broker.gateway.hot_send.delayed = lane.take
         self._wake(0.0)
 
     def _wake(self, delay_s: float) -> None:
@@ -104,11 +113,18 @@ class Timing(Room):
                 deadline = self._loop.time() + SLICE_S
                 more = self.engine.step(broker.clock(), lambda: self._loop.time() >= deadline)
                 now_ms = broker.clock()
-                delay_ms = 0 if more else self.engine.next_ms(now_ms) - now_ms
+                delay_ms = 0 if more else max(_APART_MS, self.engine.next_ms(now_ms) - now_ms)
         except Exception:
             log.exception("delivering waiting messages failed and will be tried again")
             delay_ms = _FAILED_MS
         self._wake(delay_ms / 1000)
+
+    def next_due_ms(self, now_ms: int) -> int | None:
+        return self.engine.next_due_ms(now_ms)
+
+    def time_has_passed(self) -> bool:
+        deadline = self._loop.time() + SLICE_S
+        return self.engine.step(self._broker.clock(), lambda: self._loop.time() >= deadline)
 
     def stop(self) -> None:
         self._running = False
