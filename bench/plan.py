@@ -8,12 +8,31 @@ ASYNC = "ASYNC_FLUSH"
 SYNC = "SYNC_FLUSH"
 
 # `sync-flush` is the client's `sync` against brokers that flush before they acknowledge.
-SCENARIOS = ("sync", "async", "batch", "push", "pull", "latency", "sync-flush")
+# `tx` comes after the drains: both brokers look over the half messages again every minute.
+SCENARIOS = (
+    "sync",
+    "async",
+    "batch",
+    "push",
+    "pull",
+    "orderly",
+    "tag",
+    "sql",
+    "delayed",
+    "tx",
+    "latency",
+    "sync-flush",
+)
 SIZES = (128, 1024)
 SEGMENT_BYTES = 1024 * 1024 * 1024
 
-# Given to both brokers, so that neither rolls files or cleans more often than the other.
-SETTINGS = {"mappedFileSizeCommitLog": str(SEGMENT_BYTES), "diskMaxUsedSpaceRatio": "95"}
+# Given to both brokers, so that neither rolls files or cleans more often than the other and both take SQL92.
+SETTINGS = {
+    "mappedFileSizeCommitLog": str(SEGMENT_BYTES),
+    "diskMaxUsedSpaceRatio": "95",
+    "enablePropertyFilter": "true",
+}
+KIND_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +43,16 @@ class Effort:
     warmup_s: int = 30
     latency_s: int = 30
     drain_count: int = 1_000_000
+    delayed_count: int = 60_000
+
+    @property
+    def filter_count(self) -> int:
+        """The backlog behind a tag or an expression; a quarter of it is delivered."""
+        return self.drain_count // 2
 
 
 FULL = Effort()
-QUICK = Effort(duration_s=4, warmup_s=10, latency_s=10, drain_count=200_000)
+QUICK = Effort(duration_s=4, warmup_s=10, latency_s=10, drain_count=200_000, delayed_count=20_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +72,18 @@ THROUGHPUT_BARS = {
     "batch": Bar(1.0, True),
     "push_drain": Bar(1.0, True),
     "pull_drain": Bar(1.0, True),
+    "orderly_drain": Bar(1.0, True),
+    "tag_drain": Bar(1.0, True),
+    "sql_drain": Bar(1.0, True),
+    "delayed": Bar(1.0, True),
+    "delayed_arrival": Bar(1.0, True),
+    "tx": Bar(1.0, True),
 }
 CPU_BAR = Bar(0.5, False)
+CPU_BARS = dict.fromkeys(
+    ("orderly_drain", "tag_drain", "sql_drain", "delayed", "delayed_arrival", "tx"), Bar(1.0, False)
+)
+"""Where another bar than CPU_BAR holds, by the scenario's name in the client's lines."""
 P99_BAR = Bar(1.0, False)
 READY_BAR = Bar(0.25, False)
 MEMORY_BAR = Bar(0.1, False)
@@ -65,7 +100,10 @@ def client_runs(
     runs = []
     throughput = [s for s in scenarios if s not in ("latency", "sync-flush")]
     if throughput:
-        runs.append(["--scenario", ",".join(throughput), *timed, "--count", str(effort.drain_count)])
+        counts = ["--count", str(effort.drain_count), "--filter-count", str(effort.filter_count)]
+        counts += ["--delayed-count", str(effort.delayed_count)]
+        kinds = ["--tx-threads", str(KIND_THREADS), "--delayed-threads", str(KIND_THREADS)]
+        runs.append(["--scenario", ",".join(throughput), *timed, *counts, *kinds])
     if "latency" in scenarios:
         runs.append(["--scenario", "latency", *common, "--rate", "1000", "--duration", str(effort.latency_s)])
     return runs

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from bench.plan import CPU_BAR, MEMORY_BAR, P99_BAR, READY_BAR, THROUGHPUT_BARS, Bar
+from bench.plan import CPU_BAR, CPU_BARS, MEMORY_BAR, P99_BAR, READY_BAR, THROUGHPUT_BARS, Bar
 
 Line = Mapping[str, Any]
 Figure = Callable[[Line], float | None]
@@ -19,6 +19,12 @@ NAMES = {
     "batch": "batch of {batch}",
     "push_drain": "push drain, {pull_batch} a pull",
     "pull_drain": "pull drain, {pull_batch} a pull",
+    "orderly_drain": "orderly drain, {pull_batch} a pull",
+    "tag_drain": "tag drain, 1 in 4",
+    "sql_drain": "SQL92 drain, 1 in 4",
+    "delayed": "delayed by 1 s, {threads} threads",
+    "delayed_arrival": "delayed by 1 s, arrival",
+    "tx": "transactional, {threads} threads",
     "e2e_latency": "end to end at {rate}/s",
 }
 FIGURES = ("msg/s", "CPU µs/msg", "p99 µs")
@@ -27,6 +33,13 @@ HEADINGS = [
     "bytes",
     *(word for figure in FIGURES for word in (f"{figure} ours", "Java", "ratio")),
 ]
+FAULTS = {
+    "duplicates": "{} messages came twice",
+    "unwanted": "{} messages came that the filter does not let through",
+    "disorder": "{} messages came out of order",
+    "early": "{} messages came before their time",
+}
+"""Counts of a line that have to be zero."""
 BUSY_CORES = 0.3
 """Above this much foreign CPU a figure is too low to be trusted."""
 
@@ -71,13 +84,13 @@ def rows(lines: Iterable[Line]) -> list[Row]:
             groups[name_of(line), line["size"]].append(line)
     made = []
     for (name, size), group in groups.items():
-        throughput = THROUGHPUT_BARS.get(group[0]["scenario"])
+        scenario = group[0]["scenario"]
         made.append(
             Row(
                 name,
                 size,
-                _pair(group, throughput_of, throughput),
-                _pair(group, cpu_per_message_us, CPU_BAR),
+                _pair(group, throughput_of, THROUGHPUT_BARS.get(scenario)),
+                _pair(group, cpu_per_message_us, CPU_BARS.get(scenario, CPU_BAR)),
                 _pair(group, p99_us, P99_BAR),
             )
         )
@@ -95,6 +108,8 @@ def throughput_of(line: Line) -> float | None:
 
 
 def cpu_per_message_us(line: Line) -> float | None:
+    if "broker_cpu_us" in line:
+        return float(line["broker_cpu_us"])
     per_second = line.get("msg_s") or line.get("rate")
     if "broker_cores" not in line or not per_second:
         return None
@@ -102,8 +117,9 @@ def cpu_per_message_us(line: Line) -> float | None:
 
 
 def p99_us(line: Line) -> float | None:
-    found: float | None = line.get("lat_p99_us", line.get("e2e_p99_us"))
-    return found
+    """Of the answer, of the whole way, or of what a delayed message came beyond its delay."""
+    found = (line[key] for key in ("lat_p99_us", "e2e_p99_us", "late_p99_us") if key in line)
+    return next(found, None)
 
 
 def process_pairs(lines: Sequence[Line]) -> dict[str, Pair]:
@@ -132,6 +148,7 @@ def doubts(lines: Iterable[Line]) -> list[str]:
             found.append(f"{where}: {line['ok']} acknowledged, {line['stored']} stored")
         if line.get("complete") == "false":
             found.append(f"{where}: the drain did not end within 300 s")
+        found += [f"{where}: {text.format(line[key])}" for key, text in FAULTS.items() if line.get(key)]
         if line.get("other_cores", 0) > BUSY_CORES:
             found.append(f"{where}: other processes used {line['other_cores']:.2f} cores")
     return found

@@ -93,7 +93,8 @@ def setting_of(args: argparse.Namespace) -> str:
     effort = f"{args.effort.duration_s} s a figure after {args.effort.warmup_s} s of warm-up"
     return (
         f"{time.strftime('%Y-%m-%d')}, {args.rounds} rounds on {machine}; {versions}; {effort}; drains of "
-        f"{args.effort.drain_count:,} messages; log files of {plan.SEGMENT_BYTES >> 20} MiB; "
+        f"{args.effort.drain_count:,} messages, behind a filter {args.effort.filter_count:,}; at most "
+        f"{args.effort.delayed_count:,} delayed messages; log files of {plan.SEGMENT_BYTES >> 20} MiB; "
         "ASYNC_FLUSH unless said."
     )
 

@@ -62,6 +62,25 @@ def test_a_missed_bar_is_bold() -> None:
     assert Pair(60, 100, plan.CPU_BAR).verdict == "**0.60**"
 
 
+def test_other_kinds_of_messages_may_cost_as_much_as_in_java() -> None:
+    (tx,) = rows([line("orbitmq", 100, scenario="tx"), line("java", 100, scenario="tx")])
+    assert (tx.name, tx.msg_s.verdict, tx.cpu_us.verdict) == ("transactional, 16 threads", "1.00", "1.00")
+    (sync,) = rows([line("orbitmq", 100), line("java", 100)])
+    assert (sync.msg_s.verdict, sync.cpu_us.verdict) == ("**1.00**", "**1.00**")
+
+
+def test_delayed_messages_cost_what_their_whole_life_took_and_are_late_beyond_their_delay() -> None:
+    arrival = {
+        "scenario": "delayed_arrival",
+        "label": "java",
+        "size": 128,
+        "msg_s": 50.0,
+        "late_p99_us": 70.0,
+    }
+    (row,) = rows([{**arrival, "broker_cores": 0.5, "broker_cpu_us": 30.0}])
+    assert (row.name, row.cpu_us.java, row.p99_us.java) == ("delayed by 1 s, arrival", 30.0, 70.0)
+
+
 def test_memory_under_load_is_the_highest_of_each_round() -> None:
     lines = [
         line("orbitmq", 1, broker_RssAnon_mb=40),
@@ -82,11 +101,14 @@ def test_doubtful_figures_are_named() -> None:
         line("orbitmq", 1, stored=9, fail=2, first_error="busy", other_cores=0.8),
         line("java", 1, scenario="push_drain", pull_batch=32, complete="false"),
     ]
-    failed, stored, busy, drain = doubts(lines)
+    lines += [line("java", 1, scenario="orderly_drain", pull_batch=32, duplicates=3, unwanted=0, disorder=2)]
+    failed, stored, busy, drain, twice, disorder = doubts(lines)
     assert "2 requests failed (busy)" in failed
     assert "10 acknowledged, 9 stored" in stored
     assert "0.80 cores" in busy
     assert "did not end" in drain
+    assert "3 messages came twice" in twice
+    assert "2 messages came out of order" in disorder
     assert doubts([line("java", 1)]) == []
 
 
@@ -99,7 +121,7 @@ def test_the_section_of_a_document_is_replaced_and_the_rest_kept() -> None:
 
 def test_each_scenario_reaches_the_client_under_one_flush_mode() -> None:
     throughput, latency = plan.client_runs(plan.ASYNC, plan.SCENARIOS, plan.SIZES, plan.FULL)
-    assert throughput[:2] == ["--scenario", "sync,async,batch,push,pull"]
+    assert throughput[:2] == ["--scenario", "sync,async,batch,push,pull,orderly,tag,sql,delayed,tx"]
     assert latency[:2] == ["--scenario", "latency"]
     (sync,) = plan.client_runs(plan.SYNC, plan.SCENARIOS, plan.SIZES, plan.FULL)
     assert sync[:2] == ["--scenario", "sync"]
