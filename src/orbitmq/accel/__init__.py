@@ -13,6 +13,7 @@ from typing import Any
 stage_frames: Callable[..., Any] | None = None
 put_index: Callable[..., int] | None = None
 gather: Callable[..., tuple[bytes, int]] | None = None
+pick: Callable[..., tuple[bytes, int, int, int, bytes | None]] | None = None
 
 if not os.environ.get("ORBITMQ_PURE"):
     try:
@@ -23,3 +24,4 @@ if not os.environ.get("ORBITMQ_PURE"):
         stage_frames = _accel.stage_frames
         put_index = _accel.put_index
         gather = _accel.gather
+        pick = _accel.pick

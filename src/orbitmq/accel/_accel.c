@@ -12,6 +12,11 @@
  *     (new pos, new position, records, answers, [(queue, units)], key hashes, key offsets, [(topic, count, bytes)]).
  * gather(units, map, base, log_end, max_count, max_bytes) -> (records, count)
  *     The records that the first units point at, one after the other, as far as they lie in this mapped log file.
+ * pick(units, first, map, base, log_end, max_count, max_bytes, count, bytes, codes, names, verdicts)
+ *         -> (records, found, seen units, state, key)
+ *     The records of a filtered pull, from the first unit on, with `count` and `bytes` found before: those whose unit has
+ *     one of the 8-byte codes (None: any), and whose property pairs of these names (None: any) have the verdict True. See
+ *     pick.h for the states; the key comes with PICK_UNDECIDED.
  * put_index(map, entries_at, slots, count, begin_ms, hashes, offsets, times) -> used slots added
  *     Appends entries to a mapped index file; the caller has seen to room, begin_ms and the header.
  */
@@ -24,6 +29,7 @@
 #include "send_header.h"
 #include "stage_run.h"
 #include "store_loops.h"
+#include "pick.h"
 
 #define MAGIC 0xDAA320A7u
 #define FIXED_BYTES 90 /* less the topic part (its length byte counts there), body and properties */
@@ -397,6 +403,7 @@ out:
 static PyMethodDef methods[] = {
     {"stage_frames", stage_frames, METH_VARARGS, "Takes consecutive plain send frames; see the top of the source."},
     {"gather", gather, METH_VARARGS, "Records that units point at, from one mapped log file."},
+    {"pick", pick, METH_VARARGS, "Records of a filtered pull, from one mapped log file."},
     {"put_index", put_index, METH_VARARGS, "Appends entries to a mapped index file; returns how many slots were first used."},
     {NULL, NULL, 0, NULL},
 };

@@ -26,3 +26,18 @@ def put_index(
 def gather(
     units: bytes, map: Any, base: int, log_end: int, max_count: int, max_bytes: int, /
 ) -> tuple[bytes, int]: ...
+def pick(
+    units: bytes,
+    first: int,
+    map: Any,
+    base: int,
+    log_end: int,
+    max_count: int,
+    max_bytes: int,
+    count: int,
+    total: int,
+    codes: bytes | None,
+    names: tuple[bytes, ...] | None,
+    verdicts: dict[bytes, bool],
+    /,
+) -> tuple[bytes, int, int, int, bytes | None]: ...

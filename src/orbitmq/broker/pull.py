@@ -6,7 +6,7 @@ answered when it finds something or its time is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from orbitmq.net.errors import RequestError
 from orbitmq.store import reading
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.reading import ReadResult
+from orbitmq.store.selection import EVERYTHING, Selection
 from orbitmq.wire.bodies import SubscriptionData
 from orbitmq.wire.codes import Perm, PullFlag, ResponseCode
 from orbitmq.wire.command import CODEC_JSON, LANGUAGE, VERSION, Command, encode_head
@@ -53,21 +54,6 @@ _CODES = {
 _EMPTY = (reading.NO_MATCHED_LOGIC_QUEUE, reading.NO_MESSAGE_IN_QUEUE)
 
 
-class PullFilter:
-    """What of a queue a subscription wants: by the tag hash of the unit, and by looking at the record."""
-
-    __slots__ = ("accept", "tag_codes")
-
-    def __init__(
-        self, tag_codes: Collection[int] | None = None, accept: Callable[[bytes], bool] | None = None
-    ) -> None:
-        self.tag_codes = tag_codes
-        self.accept = accept
-
-
-EVERYTHING = PullFilter()
-
-
 class Pull:
     """One pull request, as long as it is not answered."""
 
@@ -103,8 +89,8 @@ class PullHandler:
         self._slow = slow
         self._held: dict[Pull, ConsumeQueue] = {}
         self._held_by: dict[Connection, int] = {}
-        self._filters: dict[tuple[str, str], tuple[SubscriptionData, PullFilter]] = {}
-        self.compile_filter: Callable[[SubscriptionData], PullFilter] = tag_filter
+        self._filters: dict[tuple[str, str], tuple[SubscriptionData, Selection]] = {}
+        self.compile_filter: Callable[[SubscriptionData], Selection] = tag_filter
         """Replaced by the filter room, which also knows SQL92."""
 
     # --- entry ------------------------------------------------------------------------------------------------
@@ -184,7 +170,7 @@ class PullHandler:
             broker.offsets.commit(f.consumer_group, f.topic, f.queue_id, f.commit_offset)
         self._read(pull, may_hold=bool(f.sys_flag & PullFlag.SUSPEND) and f.suspend_timeout_millis > 0)
 
-    def _filter(self, pull: Pull) -> PullFilter:
+    def _filter(self, pull: Pull) -> Selection:
         f = pull.fields
         if f.sys_flag & PullFlag.SUBSCRIPTION:
             expression = f.subscription or "*"
@@ -224,7 +210,7 @@ class PullHandler:
         self._filters[key] = (subscription, compiled)
         return compiled
 
-    def _compiled(self, subscription: Callable[[], SubscriptionData]) -> PullFilter:
+    def _compiled(self, subscription: Callable[[], SubscriptionData]) -> Selection:
         try:
             return self.compile_filter(subscription())
         except (ValueError, WireError) as error:
@@ -238,13 +224,11 @@ class PullHandler:
     def _read(self, pull: Pull, may_hold: bool) -> None:
         f = pull.fields
         store = self._broker.store
-        wanted = pull.filter
         result = store.reader.read(
             store.find_queue(f.topic, f.queue_id),
             pull.offset,
             f.max_msg_nums,
-            wanted.tag_codes,
-            wanted.accept,
+            pull.filter,
             f.page_bytes,
         )
         code = _CODES.get(result.status)
@@ -339,10 +323,9 @@ class PullHandler:
                 pull.overdue = True
                 queue.waiters.append(pull)
                 continue
-            wanted = pull.filter
             reader = self._broker.store.reader
             # Only whether there is something matters here: one message is enough.
-            result = reader.read(queue, pull.offset, 1, wanted.tag_codes, wanted.accept)
+            result = reader.read(queue, pull.offset, 1, pull.filter)
             if result.status in (reading.NO_MATCHED_MESSAGE, reading.OFFSET_OVERFLOW_ONE):
                 pull.offset = max(pull.offset, result.next_offset)
                 queue.waiters.append(pull)
@@ -387,7 +370,7 @@ class PullHandler:
         return len(self._held)
 
 
-def tag_filter(subscription: SubscriptionData) -> PullFilter:
+def tag_filter(subscription: SubscriptionData) -> Selection:
     if subscription.expression_type not in ("", "TAG", None):
         raise RequestError(
             ResponseCode.SYSTEM_ERROR,
@@ -395,4 +378,4 @@ def tag_filter(subscription: SubscriptionData) -> PullFilter:
         )
     if subscription.sub_string in ("*", "") or not subscription.code_set:
         return EVERYTHING
-    return PullFilter(frozenset(subscription.code_set))
+    return Selection(frozenset(subscription.code_set))

@@ -7,12 +7,14 @@ A run of neighbouring records is one slice of the mapped log. Units that point a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import NamedTuple
 
-from orbitmq.accel import gather
+from orbitmq.accel import gather, pick
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
+from orbitmq.store.picking import pick_records
+from orbitmq.store.selection import EVERYTHING, Selection
 from orbitmq.wire.message import (
     HEADS,
     MAGIC_AT,
@@ -77,8 +79,7 @@ class QueueReader:
         queue: ConsumeQueue | None,
         offset: int,
         max_count: int,
-        tag_codes: Collection[int] | None = None,
-        accept: Callable[[bytes], bool] | None = None,
+        wanted: Selection = EVERYTHING,
         page_bytes: int = 0,
     ) -> ReadResult:
         """With `page_bytes` the reader's own limits hold instead of the configured ones, within bounds."""
@@ -90,7 +91,7 @@ class QueueReader:
         limits = self.limits
         max_count = max(1, max_count)  # the Go client's poll asks for 0, and one message is always allowed
         most_count = MOST_PAGE_COUNT if page_bytes > 0 else limits.memory_count
-        scan = min(max_count, most_count) if tag_codes is None and accept is None else SCAN_UNITS
+        scan = min(max_count, most_count) if wanted.is_everything else SCAN_UNITS
         units = queue.read_units(offset, scan)
         if not units:
             return ReadResult(OFFSET_FOUND_NULL, queue.next_file_offset(offset), low, high, [], 0, 0)
@@ -101,11 +102,18 @@ class QueueReader:
             max_bytes, max_count = limits.disk_bytes, min(max_count, limits.disk_count)
         else:
             max_bytes, max_count = limits.memory_bytes, min(max_count, limits.memory_count)
-        if tag_codes is None and accept is None and offset >= queue.checked_from:
-            chunks, count, size = self._plain_run(units, max_count, max_bytes)
-            if count:
-                return ReadResult(FOUND, offset + count, low, high, chunks, count, size)
-        return self._picked(queue, units, offset, max_count, max_bytes, tag_codes, accept)
+        if offset >= queue.checked_from:
+            if wanted.is_everything:
+                chunks, count, size = self._plain_run(units, max_count, max_bytes)
+                if count:
+                    return ReadResult(FOUND, offset + count, low, high, chunks, count, size)
+            elif pick is not None and wanted.is_quick:
+                picked = pick_records(pick, self._log, units, max_count, max_bytes, wanted)
+                if picked is not None:
+                    chunks, count, size, seen = picked
+                    status = FOUND if count else NO_MATCHED_MESSAGE
+                    return ReadResult(status, offset + seen, low, high, chunks, count, size)
+        return self._picked(queue, units, offset, max_count, max_bytes, wanted)
 
     def _plain_run(self, units: bytes, max_count: int, max_bytes: int) -> tuple[list[bytes], int, int]:
         """Everything from the first unit on: neighbours in the log become one slice."""
@@ -150,13 +158,13 @@ class QueueReader:
         offset: int,
         max_count: int,
         max_bytes: int,
-        tag_codes: Collection[int] | None,
-        accept: Callable[[bytes], bool] | None,
+        wanted: Selection,
     ) -> ReadResult:
         """One by one: filtered, or from a part of the log that nobody has checked since it was written."""
         chunks: list[bytes] = []
         total = scanned = 0
         removed = False
+        tag_codes, accept = wanted.tag_codes, wanted.accept
         for position, size, code in _iter_units(units):
             if len(chunks) >= max_count or (chunks and total + size > max_bytes):
                 break

@@ -35,6 +35,7 @@ from orbitmq.broker.filter.syntax import (
     Text,
     Truth,
     Value,
+    children,
 )
 from orbitmq.broker.filter.values import READERS, Unreadable, compare, read_boolean, read_double
 from orbitmq.wire.properties import find_property
@@ -53,6 +54,20 @@ def compile_sql(text: str) -> Accept:
     if isinstance(found, FilterSyntaxError):
         raise found.with_traceback(None)
     return found
+
+
+def properties_of(text: str) -> frozenset[str]:
+    """The properties that a condition looks at: nothing else of a message decides whether it matches."""
+    found: set[str] = set()
+    left: list[Value] = [parse(text)]
+    while left:
+        node = left.pop()
+        if isinstance(node, Property):
+            found.add(node.name)
+        elif isinstance(node, Truth | OneOf | HasPart | Like):
+            found.add(node.operand.name)
+        left += children(node)
+    return frozenset(found)
 
 
 @lru_cache(maxsize=512)

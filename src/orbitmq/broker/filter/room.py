@@ -6,13 +6,14 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from orbitmq.broker.filter.compiler import compile_sql
+from orbitmq.broker.filter.compiler import compile_sql, properties_of
 from orbitmq.broker.filter.filter_table import Wanted
 from orbitmq.broker.filter.record import property_text
-from orbitmq.broker.pull import PullFilter, tag_filter
+from orbitmq.broker.pull import tag_filter
 from orbitmq.broker.room import Room
 from orbitmq.broker.timers import Timers
 from orbitmq.net.errors import RequestError
+from orbitmq.store.selection import Selection
 from orbitmq.wire.bodies import SubscriptionData
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.properties import find_property
@@ -27,6 +28,7 @@ log = logging.getLogger("orbitmq.broker")
 LOOK_S: Final = 1.0
 FOLLOW_MS: Final = 10_000
 MAX_REPORTED: Final = 10_000
+MOST_SELECTIONS: Final = 256
 
 
 class Filters(Room):
@@ -34,6 +36,7 @@ class Filters(Room):
         self._broker = broker
         self._reported: set[tuple[str, str, str]] = set()
         self._follow_at_ms = 0
+        self._selections: dict[str, Selection] = {}
         broker.gateway.pulls.compile_filter = self.compile
 
     def start(self, timers: Timers) -> None:
@@ -46,13 +49,13 @@ class Filters(Room):
     def stop(self) -> None:
         self.follow()
 
-    def compile(self, subscription: SubscriptionData) -> PullFilter:
+    def compile(self, subscription: SubscriptionData) -> Selection:
         """What a pull under this subscription gets; ValueError when the expression is wrong."""
         kind = subscription.expression_type or TAG_TYPE
         if kind == TAG_TYPE:
             if subscription.topic.startswith(RETRY_PREFIX) and self._broker.config.filter_support_retry:
                 group = subscription.topic.removeprefix(RETRY_PREFIX)
-                return PullFilter(tag_filter(subscription).tag_codes, self._retried(group))
+                return Selection(tag_filter(subscription).tag_codes, self._retried(group))
             return tag_filter(subscription)
         if not self._broker.config.enable_property_filter:
             raise RequestError(
@@ -63,7 +66,17 @@ class Filters(Room):
         if kind != SQL92_TYPE:
             raise ValueError(f"the expression type {kind!r} is not known; use TAG or SQL92")
         self._follow_at_ms = 0  # somebody may be new: do not wait for the next round
-        return PullFilter(accept=compile_sql(subscription.sub_string))
+        return self._by_condition(subscription.sub_string)
+
+    def _by_condition(self, text: str) -> Selection:
+        """One for all who ask the same: they share what is known about the records."""
+        found = self._selections.get(text)
+        if found is None:
+            found = Selection(accept=compile_sql(text), names=properties_of(text))
+            if len(self._selections) >= MOST_SELECTIONS:
+                self._selections.clear()
+            self._selections[text] = found
+        return found
 
     def _retried(self, group: str) -> Callable[[bytes], bool]:
         """For filterSupportRetry: a retried message still has to match what its group asks of its first
