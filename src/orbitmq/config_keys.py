@@ -80,9 +80,7 @@ class BrokerKeys:
     notify_consumer_ids_changed_enable: bool = setting(
         "notifyConsumerIdsChangedEnable", True, "tell members at once when their group changes"
     )
-    slave_read_enable: bool = setting(
-        "slaveReadEnable", False, "slow readers may read from a slave", inert=NOT_USED
-    )
+    slave_read_enable: bool = setting("slaveReadEnable", False, "slow readers may read from a slave")
     enable_property_filter: bool = setting("enablePropertyFilter", False, "allow SQL92 filters")
     filter_support_retry: bool = setting("filterSupportRetry", False, "filter retried messages as well")
     acl_enable: bool = setting("aclEnable", False, "requests must be signed", inert=NOT_USED)
@@ -316,45 +314,22 @@ class BrokerKeys:
 
     # Copies
     ha_master_address: str = setting(
-        "haMasterAddress",
-        "",
-        "master's address; blank: learnt from the name server",
-        inert=NOT_USED,
+        "haMasterAddress", "", "master's address; blank: learnt from the name server"
     )
     ha_send_heartbeat_interval: int = setting(
-        "haSendHeartbeatInterval",
-        5 * SECOND_MS,
-        "ms of silence before a heartbeat",
-        within=POSITIVE,
-        inert=NOT_USED,
+        "haSendHeartbeatInterval", 5 * SECOND_MS, "ms of silence before a heartbeat", within=POSITIVE
     )
     ha_housekeeping_interval: int = setting(
-        "haHousekeepingInterval",
-        20 * SECOND_MS,
-        "ms of silence before a close",
-        within=POSITIVE,
-        inert=NOT_USED,
+        "haHousekeepingInterval", 20 * SECOND_MS, "ms of silence before a close", within=POSITIVE
     )
     ha_transfer_batch_size: int = setting(
-        "haTransferBatchSize",
-        32 * KIB,
-        "bytes of one block",
-        within=POSITIVE,
-        inert=NOT_USED,
+        "haTransferBatchSize", 32 * KIB, "bytes of one block", within=POSITIVE
     )
     ha_slave_fallbehind_max: int = setting(
-        "haSlaveFallbehindMax",
-        256 * MIB,
-        "a slave further behind does not count",
-        within=POSITIVE,
-        inert=NOT_USED,
+        "haSlaveFallbehindMax", 256 * MIB, "a slave further behind does not count", within=POSITIVE
     )
     slave_timeout: int = setting(
-        "slaveTimeout",
-        3 * SECOND_MS,
-        "ms before a send is told FLUSH_SLAVE_TIMEOUT",
-        within=POSITIVE,
-        inert=NOT_USED,
+        "slaveTimeout", 3 * SECOND_MS, "ms before a send is told FLUSH_SLAVE_TIMEOUT", within=POSITIVE
     )
     offset_check_in_slave: bool = setting(
         "offsetCheckInSlave", False, "a slave corrects offsets, too", inert=NOT_USED

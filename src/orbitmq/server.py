@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
-from orbitmq.config import BrokerConfig, BrokerRole, ConfigError, NamesrvConfig, local_ip
+from orbitmq.config import BrokerConfig, ConfigError, NamesrvConfig, local_ip
 
 log = logging.getLogger("orbitmq.server")
 
@@ -94,11 +94,10 @@ def _refuse_unsafe(config: BrokerConfig) -> None:
             "aclEnable=true: this version does not check signatures and would let everybody in; "
             "leave it out and protect the port by other means"
         )
-    if config.broker_role is not BrokerRole.ASYNC_MASTER or config.broker_id != 0:
+    if config.is_slave != (config.broker_id != 0):
         raise ConfigError(
-            f"brokerRole={config.broker_role.value}, brokerId={config.broker_id}: this version does not replicate: a "
-            "slave would stay empty and a SYNC_MASTER would confirm copies that nobody holds; "
-            "use brokerRole=ASYNC_MASTER and brokerId=0"
+            f"brokerRole={config.broker_role.value} and brokerId={config.broker_id} contradict each other: "
+            "a master has brokerId=0, a slave brokerRole=SLAVE and a number above 0"
         )
 
 

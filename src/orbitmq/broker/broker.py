@@ -24,6 +24,7 @@ from orbitmq.broker.locks import QueueLocks
 from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.persist import DELAYS, FILTERS, GROUPS, OFFSETS, TOPICS, ConfigStore
 from orbitmq.broker.registration import BrokerIdentity, Registrar
+from orbitmq.broker.replication import Replication
 from orbitmq.broker.reply.room import Replies
 from orbitmq.broker.retry import Retries
 from orbitmq.broker.room import Room
@@ -68,11 +69,14 @@ class Broker:
         disk: Disk | None = None,
         config_path: str | None = None,
         random: Random | None = None,
+        liveness: Clock | None = None,
     ) -> None:
+        """`liveness` tells how long a client has been silent: another clock than the messages' where that one jumps."""
         self.config = config
         self.config_path = config_path
         self.config_version = DataVersion()
         self.clock = clock
+        self.liveness = liveness or clock
         self.disk = disk or Disk()
         self.random = random or Random()
         self.started_ms = clock()
@@ -99,6 +103,7 @@ class Broker:
         self.registrar: Registrar
         self._runner: ThreadRunner
         self._listener: Listener
+        self.replication = Replication(self)
         self._timers = Timers()
         self._saving = False
         self._save_timer: asyncio.TimerHandle | None = None
@@ -140,6 +145,7 @@ class Broker:
         self._listener = Listener(self.gateway, self._limits())
         for room in self.rooms:
             room.start(self._timers)
+        self.replication.bind()
         await self._listener.start_on(bound)
         self.registrar = Registrar(
             config.namesrv_addresses,
@@ -156,6 +162,7 @@ class Broker:
             compressed=config.compressed_register,
             force_register=config.force_register,
         )
+        await self.replication.start()
         await self.registrar.start()
         self._start_timers()
 
@@ -164,7 +171,7 @@ class Broker:
         every(0.1, self.store.tick, "store")
         every(0.5, lambda: self.gateway.pulls.expire(self.clock()), "held-pulls")
         every(1.0, lambda: self.stats.tick(self.clock()), "stats")
-        every(10.0, lambda: client_handlers.expire(self, self.clock()), "clients")
+        every(10.0, lambda: client_handlers.expire(self, self.liveness()), "clients")
         every(lambda: self.config.flush_consumer_offset_interval / 1000, self.save_tables, "save-tables")
         every(5.0, self._heal, "heal")
         every(lambda: self.config.clean_resource_interval / 1000, self.store.cleaner.run, "cleaning")
@@ -179,6 +186,7 @@ class Broker:
         self.gateway.pulls.release_all()
         await self.gateway.stop_tasks()
         await self._listener.stop()
+        await self.replication.stop()
         for room in self.rooms:
             room.stop()
         self.store.close()
@@ -327,7 +335,20 @@ class Broker:
 
     def suggested_broker_id(self, group: str, result: ReadResult) -> int:
         """Which broker of the group a consumer should ask next; the master, unless slaves may serve slow readers."""
-        return 0
+        if self.replication.master_is_gone:
+            return self.config.broker_id
+        settings = self.groups.get(group) if self.config.slave_read_enable else None
+        if settings is None:
+            return 0
+        first = int.from_bytes(result.chunks[0][28:36], "big") if result.chunks else self.store.log.position
+        if self.store.in_memory(first):
+            return settings.broker_id
+        return settings.which_broker_when_consume_slowly
+
+    @property
+    def serves_reads(self) -> bool:
+        """A slave leaves its master's readers alone, unless it may help, or nobody else is there."""
+        return not self.config.is_slave or self.config.slave_read_enable or self.replication.master_is_gone
 
     def config_changed(self) -> None:
         self.gateway.hot_send.configure()

@@ -67,6 +67,8 @@ class Host(Protocol):
     def locks(self) -> QueueLocks: ...
     @property
     def clock(self) -> Callable[[], int]: ...
+    @property
+    def liveness(self) -> Callable[[], int]: ...
 
     def register_soon(self, topic: str | None = None, /) -> None: ...
 
@@ -89,7 +91,7 @@ def heartbeat(broker: Host, conn: Channel, cmd: Command) -> Command:
         beat,
         cmd.language,
         cmd.version,
-        now_ms,
+        broker.liveness(),
         refuse_mismatch=broker.config.subscription_mismatch is OnMismatch.REFUSE,
     )
     announce(broker, result.changes)
@@ -262,7 +264,7 @@ def update_offset(broker: Host, conn: Channel, cmd: Command) -> Command:
 
 def lock_batch(broker: Host, conn: Channel, cmd: Command) -> Command:
     body = bodies.decode(bodies.LockBatchBody, cmd.body)
-    owned = broker.locks.lock(body.consumer_group, body.client_id, body.mq_set, broker.clock())
+    owned = broker.locks.lock(body.consumer_group, body.client_id, body.mq_set, broker.liveness())
     return cmd.reply(body=bodies.encode(bodies.LockBatchResult(lock_ok_mq_set=owned)))
 
 

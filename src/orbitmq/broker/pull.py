@@ -51,6 +51,7 @@ _CODES = {
     reading.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     reading.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
+NOT_HERE = "SLAVE_READ_DISABLED"
 _EMPTY = (reading.NO_MATCHED_LOGIC_QUEUE, reading.NO_MESSAGE_IN_QUEUE)
 
 
@@ -166,6 +167,13 @@ class PullHandler:
                 f"[{topic.read_queue_nums}] consumer:[{pull.conn.peer}]",
             )
         pull.filter = self._filter(pull)
+        if not broker.serves_reads:
+            self._answer(
+                pull,
+                ResponseCode.PULL_RETRY_IMMEDIATELY,
+                ReadResult(NOT_HERE, f.queue_offset, 0, 0, [], 0, 0),
+            )
+            return
         if f.sys_flag & PullFlag.COMMIT_OFFSET and not broker.config.is_slave:
             broker.offsets.commit(f.consumer_group, f.topic, f.queue_id, f.commit_offset)
         self._read(pull, may_hold=bool(f.sys_flag & PullFlag.SUSPEND) and f.suspend_timeout_millis > 0)

@@ -20,5 +20,13 @@ class Room:
     def start(self, timers: Timers) -> None:
         """The store is open and clients are about to come."""
 
+    def next_due_ms(self, now_ms: int) -> int | None:
+        """When the earliest message that waits in this room is due, by the messages' clock."""
+        return None
+
+    def time_has_passed(self) -> bool:
+        """Does at once a piece of what is due; whether there is more. For clocks that jump, as in tests."""
+        return False
+
     def stop(self) -> None:
         """Clients are gone, the store is still open."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from orbitmq.net.connection import Connection
 from orbitmq.net.errors import RequestError
@@ -287,12 +287,24 @@ def waits_for_flush(properties: str) -> bool:
     return "WAIT\x01false" not in properties or find_property(properties.encode(), b"WAIT") != b"false"
 
 
+COPY_PROBLEMS: Final = {
+    Durable.NO_COPY: (ResponseCode.SLAVE_NOT_AVAILABLE, "stored, but no slave is near enough to hold a copy"),
+    Durable.COPY_TIMEOUT: (
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        "stored, but no slave confirmed it within slaveTimeout",
+    ),
+}
+
+
 def durable_reply(command: Command, reply: Command, outcome: Durable) -> Command:
     if outcome is Durable.YES:
         return reply
     if outcome is Durable.TIMEOUT:
         reply.code = ResponseCode.FLUSH_DISK_TIMEOUT
         reply.remark = "stored, but not flushed within syncFlushTimeout"
+        return reply
+    if outcome in COPY_PROBLEMS:
+        reply.code, reply.remark = COPY_PROBLEMS[outcome]
         return reply
     return command.reply(
         ResponseCode.SERVICE_NOT_AVAILABLE, remark="flushing the log failed; the broker is read-only"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from orbitmq import accel
+from orbitmq.broker.send import COPY_PROBLEMS
 from orbitmq.broker.send_shapes import ID_CHARS, UNIQUE, UNIQUE_CHARS, SendShapes
 from orbitmq.net.connection import Connection
 from orbitmq.store.bulk_append import Item, stage_batch, stage_many
@@ -421,7 +422,7 @@ class HotSend:
         if not answers:
             return
         self._done = []
-        if store.settings.sync_flush:
+        if store.settings.sync_flush or store.copies is not None:
             store.when_durable(end, lambda outcome: _durable(conn, answers, outcome))
         else:
             conn.send_parts(answers)
@@ -465,6 +466,9 @@ def _durable(conn: Connection, answers: list[bytes], outcome: Durable) -> None:
         if outcome is Durable.TIMEOUT:
             reply.code = ResponseCode.FLUSH_DISK_TIMEOUT
             reply.remark = "stored, but not flushed within syncFlushTimeout"
+            conn.send(encode(reply))
+        elif outcome in COPY_PROBLEMS:
+            reply.code, reply.remark = COPY_PROBLEMS[outcome]
             conn.send(encode(reply))
         else:
             conn.send(encode(_refusal(reply.opaque, "flushing the log failed; the broker is read-only")))

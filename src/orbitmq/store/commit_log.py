@@ -187,11 +187,14 @@ class CommitLog:
         """Closes the file with a blank marker and goes on in the next one."""
         self._parts.append(BLANK.pack(self._segment_end - self.position, BLANK_MAGIC))
         self._write_staged()
+        self._next_segment()
+        self.position = self._staged_from = self._segment_base
+
+    def _next_segment(self) -> None:
         base = self._segment_end
         if self.series.base_of(base) is None:
             self.series.create(base, sync_directory=True)
         self._use_segment(base)
-        self.position = self._staged_from = base
 
     def _write_staged(self) -> None:
         parts = self._parts
@@ -226,6 +229,18 @@ class CommitLog:
             self._use_segment(base)
         self.series.wipe(self.position, reached + self.series.segment_bytes)
 
+    def append_raw(self, data: bytes) -> None:
+        """Another broker's log goes on here, byte for byte; records may come in pieces. Nothing is staged meanwhile."""
+        at = 0
+        while at < len(data):
+            if self.position == self._segment_end:
+                self._next_segment()
+            piece = data[at : at + self._segment_end - self.position]
+            self._disk.pwrite(self._fd, piece, self.position - self._segment_base)
+            at += len(piece)
+            self.position += len(piece)
+            self._staged_from = self._start_position = self.position
+
     # --- reading ----------------------------------------------------------------------------------------------
 
     def read(self, offset: int, size: int) -> bytes:
@@ -236,6 +251,14 @@ class CommitLog:
             return b""
         inside = offset - base
         return series.map(base)[inside : inside + size]
+
+    def store_time_at(self, offset: int) -> int:
+        """Of the record there; -1 when there is none."""
+        head = self.read(offset, 76)
+        if len(head) < 76:
+            return -1
+        start = 68 if int.from_bytes(head[36:40], "big") & 0x10 else 56
+        return int.from_bytes(head[start : start + 8], "big")
 
     def record(self, offset: int) -> bytes | None:
         """The whole record at this offset, or None when no record begins there."""

@@ -134,6 +134,12 @@ class ConsumeQueue:
         if count:
             self._series.write(base, _FILLER * count)
 
+    def begin_at(self, offset: int) -> None:
+        """A queue whose first message is not the first it ever had: a slave may join late."""
+        empty = self.next_offset == self.max_offset == self.min_offset
+        if empty and not self._buffer and not self._series.bases:
+            self.min_offset = self.max_offset = self.next_offset = self._file_end = offset
+
     # --- reading ----------------------------------------------------------------------------------------------
 
     def read_units(self, offset: int, count: int) -> bytes:

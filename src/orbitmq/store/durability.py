@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
+from typing import Protocol
 
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.disk import Disk
@@ -19,9 +20,18 @@ class Durable(Enum):
     YES = "yes"
     TIMEOUT = "timeout"
     FAILED = "failed"
+    COPY_TIMEOUT = "on the device here, but not confirmed by a slave in time"
+    NO_COPY = "on the device here, and no slave is there to confirm it"
 
 
 Waiter = Callable[[Durable], None]
+
+
+class Copies(Protocol):
+    """Whoever knows how much of the log other machines hold."""
+
+    def after(self, end: int, waiter: Waiter) -> Waiter:
+        """A waiter for the own device that, after it, waits for a copy up to `end`, and then tells the given one."""
 
 
 class Durability:

@@ -21,6 +21,7 @@ from orbitmq.wire.message import BLANK, BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES, c
 from orbitmq.wire.message import MESSAGE_MAGIC as MAGIC
 from orbitmq.wire.message import MESSAGE_MAGIC_V2 as MAGIC_V2
 from orbitmq.wire.properties import find_property
+from orbitmq.wire.topics import SCHEDULE_TOPIC
 
 FileBytes = bytes | mmap
 
@@ -78,6 +79,14 @@ class ScannedRecord(NamedTuple):
     @property
     def delay_level(self) -> bytes | None:
         return find_property(self.properties, b"DELAY")
+
+    def unit_code(self, levels_ms: tuple[int, ...]) -> int:
+        """What the queue unit carries: the tag's hash, in the schedule topic the delivery time."""
+        level_text = self.delay_level if self.topic == SCHEDULE_TOPIC else None
+        if level_text is None:
+            return self.tags_code
+        level = int(level_text) if level_text.isdigit() else 0
+        return self.store_ms + (levels_ms[level - 1] if 1 <= level <= len(levels_ms) else 1000)
 
     @property
     def keys(self) -> list[bytes]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orbitmq.store.checkpoint import Checkpoint
@@ -17,7 +16,8 @@ from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.disk import Disk
 from orbitmq.store.dispatch import Dispatcher
-from orbitmq.store.durability import Durability, Durable, Waiter
+from orbitmq.store.durability import Copies, Durability, Durable, Waiter
+from orbitmq.store.fault import Fault
 from orbitmq.store.flush import InlineRunner, Runner
 from orbitmq.store.flush_note import FlushNote
 from orbitmq.store.inner_message import InnerMessage, PutResult
@@ -39,14 +39,6 @@ if TYPE_CHECKING:
     from orbitmq.store.file_lock import FileLock
 
 log = logging.getLogger("orbitmq.store")
-
-
-@dataclass(slots=True)
-class Fault:
-    """Why the store takes no writes. A full disk heals by itself, a failed flush does not."""
-
-    reason: str
-    heals: bool
 
 
 class MessageStore(QueueTable):
@@ -78,6 +70,8 @@ class MessageStore(QueueTable):
         self.mark = RecoveryMark()
         self.flush_note = FlushNote(disk, settings.root)
         self.on_arrival: Callable[[ConsumeQueue], None] | None = None
+        self.on_growth: Callable[[], None] | None = None  # more is written, or on the device
+        self.copies: Copies | None = None
         self.fault: Fault | None = None
         self.durability: Durability
         self._lock: FileLock | None = None
@@ -234,13 +228,18 @@ class MessageStore(QueueTable):
         except OSError as error:
             self.abandon_staged(error)
             raise
-        end = self.log.position
+        self.publish(staged)
+        return self.log.position
+
+    def publish(self, staged: Staged) -> None:
+        """What the log has got becomes visible: now, or after the flush when acks mean flushed."""
         if self.settings.sync_flush:
-            self._waiting_dispatch.append((end, staged))
+            self._waiting_dispatch.append((self.log.position, staged))
             self.durability.kick()
         else:
             self._dispatch(staged)
-        return end
+        if self.on_growth is not None:
+            self.on_growth()
 
     def abandon_staged(self, error: OSError) -> None:
         """Staging or committing failed: nothing of it happened."""
@@ -255,7 +254,9 @@ class MessageStore(QueueTable):
             log.critical("%s", self.fault.reason)
 
     def when_durable(self, end: int, waiter: Waiter) -> None:
-        """Under asynchronous flush an ack does not wait for the device."""
+        """Under asynchronous flush an ack does not wait for the device; under double write it waits for a copy."""
+        if self.copies is not None:
+            waiter = self.copies.after(end, waiter)
         if self.settings.sync_flush:
             self.durability.when(end, self.clock(), waiter)
         else:
@@ -271,6 +272,8 @@ class MessageStore(QueueTable):
             count += 1
             self._dispatch(staged)
         del waiting[:count]
+        if self.on_growth is not None:
+            self.on_growth()
 
     def _dispatch(self, staged: Staged) -> None:
         try:
@@ -427,11 +430,7 @@ class MessageStore(QueueTable):
         return self.store_time_at(unit[0])
 
     def store_time_at(self, position: int) -> int:
-        head = self.log.read(position, 76)
-        if len(head) < 76:
-            return -1
-        start = 68 if int.from_bytes(head[36:40], "big") & 0x10 else 56
-        return int.from_bytes(head[start : start + 8], "big")
+        return self.log.store_time_at(position)
 
     def offset_by_time(self, topic: str, queue_id: int, time_ms: int) -> int:
         """The first message stored at or after this time; the end of the queue when there is none."""

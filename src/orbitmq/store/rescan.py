@@ -14,7 +14,6 @@ from orbitmq.store.consume_queue import UNIT, ConsumeQueue
 from orbitmq.store.log_scan import ScannedRecord, Stop, read_record, resync, scan_segment
 from orbitmq.store.recovery_report import Damage, RecoveryReport
 from orbitmq.wire.message import FIXED_BYTES
-from orbitmq.wire.topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from orbitmq.store.message_store import MessageStore
@@ -192,7 +191,7 @@ class Rescan:
         queue = self._store.find_queue(*name) or self._new_queue(record)
         if queue is None:
             return ""
-        unit = UNIT.pack(record.offset, record.size, self._tags_code(record))
+        unit = UNIT.pack(record.offset, record.size, record.unit_code(self._store.settings.delay_levels_ms))
         end = queue.max_offset
         if at > end and not self._hole_is_explained(queue, at):
             if not self._whole:
@@ -249,14 +248,6 @@ class Rescan:
         ):
             return None
         return other.offset if other.size == unit[1] and self._belongs(other) else None
-
-    def _tags_code(self, record: ScannedRecord) -> int:
-        if record.topic != SCHEDULE_TOPIC or record.delay_level is None:
-            return record.tags_code
-        # Queues of the schedule topic carry the delivery time where others carry the tag's hash.
-        levels = self._store.settings.delay_levels_ms
-        level = int(record.delay_level) if record.delay_level.isdigit() else 0
-        return record.store_ms + (levels[level - 1] if 1 <= level <= len(levels) else 1000)
 
     def _flush_rows(self) -> None:
         if self._store.index is not None and self._rows:
