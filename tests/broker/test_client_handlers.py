@@ -57,6 +57,7 @@ class FakeBroker:
         self.locks = QueueLocks()
         self.now_ms = NOW
         self.clock: Callable[[], int] = lambda: self.now_ms
+        self.liveness = self.clock
         self.registered: list[str | None] = []
 
     def register_soon(self, topic: str | None = None, /) -> None:

@@ -37,6 +37,7 @@ from orbitmq.broker.transaction import Transactions
 from orbitmq.broker.unconsumed import first_unconsumed
 from orbitmq.config import BrokerConfig
 from orbitmq.net.connection import Connection
+from orbitmq.net.errors import RequestError
 from orbitmq.net.limits import Limits
 from orbitmq.net.listener import Listener, bind_socket
 from orbitmq.store.cleaner import DISK_FULL
@@ -48,6 +49,7 @@ from orbitmq.store.retention import RetentionRules
 from orbitmq.store.settings import StoreSettings
 from orbitmq.wire import topics as names
 from orbitmq.wire.bodies import SubscriptionData
+from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.message_id import pack_host
 
 log = logging.getLogger("orbitmq.broker")
@@ -107,6 +109,7 @@ class Broker:
         self._timers = Timers()
         self._saving = False
         self._save_timer: asyncio.TimerHandle | None = None
+        self._save_waiters: list[asyncio.Future[None]] = []
 
     # --- life -------------------------------------------------------------------------------------------------
 
@@ -282,6 +285,15 @@ class Broker:
         if self._save_timer is None:
             self._save_timer = asyncio.get_running_loop().call_later(SAVE_DELAY_S, self._save_changes)
 
+    def saved(self) -> asyncio.Future[None]:
+        """Done when everything changed so far is in the files; OSError when it cannot be brought there."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        if not self._save_waiters:
+            loop.call_soon(self.save_tables)  # whoever else changes something in this turn is saved along
+        self._save_waiters.append(waiter)
+        return waiter
+
     def _save_changes(self) -> None:
         self._save_timer = None
         self.save_tables()
@@ -289,9 +301,11 @@ class Broker:
     def save_tables(self) -> None:
         """Encodes what changed here and writes it in the disk thread; a busy disk does not hold up clients."""
         if self._saving:
-            return
+            return  # who waits is served when this one is done
         pending = self.tables.snapshot()
+        waiters, self._save_waiters = self._save_waiters, []
         if not pending:
+            _tell(waiters, None)
             return
         self._saving = True
 
@@ -303,6 +317,9 @@ class Broker:
             self._saving = False
             if error is not None:
                 log.error("topics, groups or offsets could not be saved, will be tried again: %s", error)
+            _tell(waiters, error)
+            if self._save_waiters:
+                self.save_tables()
 
         self._runner.submit(job, done)
 
@@ -354,3 +371,17 @@ class Broker:
         self.gateway.hot_send.configure()
         self.store.reader.limits = self._read_limits()
         self.store.cleaner.rules = self._retention()
+
+
+def _tell(waiters: list[asyncio.Future[None]], error: BaseException | None) -> None:
+    for waiter in waiters:
+        if waiter.done():
+            continue
+        if error is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(
+                RequestError(
+                    ResponseCode.SYSTEM_ERROR, f"it is done, but could not be saved and may not last: {error}"
+                )
+            )

@@ -14,6 +14,7 @@ from orbitmq.broker.send_hot import HotSend
 from orbitmq.net.connection import Connection
 from orbitmq.net.service import Handler, RequestService
 from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command
 
 if TYPE_CHECKING:
     from orbitmq.broker.broker import Broker
@@ -25,6 +26,18 @@ _HEAD = Struct(">I12s")
 _HEAD_BYTES = _HEAD.size
 _unpack_head = _HEAD.unpack_from
 _FIRST_BINARY = 1 << 24
+
+
+_SAVED = frozenset(
+    {
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    }
+)
 
 
 class Gateway(RequestService):
@@ -41,7 +54,7 @@ class Gateway(RequestService):
             RequestCode.LITE_PULL_MESSAGE: self.pulls.handle,
         }
         for table in (client_handlers.HANDLERS, admin.HANDLERS):
-            handlers.update({code: _bound(handler, broker) for code, handler in table.items()})
+            handlers.update({code: _bound(code, handler, broker) for code, handler in table.items()})
         self.handlers: dict[int, Handler] = handlers
         self._hot: dict[bytes, Hot] = {
             b'{"code":310,': self.hot_send.v2,
@@ -80,5 +93,14 @@ class Gateway(RequestService):
         self._broker.connection_lost(conn)
 
 
-def _bound(handler: Callable[..., Any], broker: Broker) -> Handler:
-    return partial(handler, broker)
+def _bound(code: int, handler: Callable[..., Any], broker: Broker) -> Handler:
+    return partial(_saved, handler, broker) if code in _SAVED else partial(handler, broker)
+
+
+async def _saved(
+    handler: Callable[..., Command], broker: Broker, conn: Connection, command: Command
+) -> Command:
+    """Done means that a crash does not undo it."""
+    reply = handler(broker, conn, command)
+    await broker.saved()
+    return reply
