@@ -105,6 +105,7 @@ class Broker:
         self.registrar: Registrar
         self._runner: ThreadRunner
         self._listener: Listener
+        self._listener_below: Listener | None = None
         self.replication = Replication(self)
         self._timers = Timers()
         self._saving = False
@@ -150,6 +151,7 @@ class Broker:
             room.start(self._timers)
         self.replication.bind()
         await self._listener.start_on(bound)
+        await self._listen_below()
         self.registrar = Registrar(
             config.namesrv_addresses,
             BrokerIdentity(
@@ -169,6 +171,17 @@ class Broker:
         await self.registrar.start()
         self._start_timers()
 
+    async def _listen_below(self) -> None:
+        """Java slaves, and clients with the "VIP channel" on, talk to the port two below. Not having it is no error."""
+        config = self.config
+        try:
+            below = bind_socket(config.listen_host, max(1, config.listen_port - 2))
+        except OSError as error:
+            log.info("not listening for Java slaves and old clients as well: %s", error)
+            return
+        self._listener_below = Listener(self.gateway, self._limits())
+        await self._listener_below.start_on(below)
+
     def _start_timers(self) -> None:
         every = self._timers.every
         every(0.1, self.store.tick, "store")
@@ -185,10 +198,13 @@ class Broker:
         if self._save_timer is not None:
             self._save_timer.cancel()
         await self.registrar.stop()
-        self._listener.stop_accepting()
+        listeners = [each for each in (self._listener, self._listener_below) if each is not None]
+        for listener in listeners:
+            listener.stop_accepting()
         self.gateway.pulls.release_all()
         await self.gateway.stop_tasks()
-        await self._listener.stop()
+        for listener in listeners:
+            await listener.stop()
         await self.replication.stop()
         for room in self.rooms:
             room.stop()

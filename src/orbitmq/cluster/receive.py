@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("orbitmq.cluster")
 
 RETRY_S: Final = 1.0
+LOOK_S: Final = 0.1
 CONNECT_S: Final = 5.0
 LARGEST_BLOCK_BYTES: Final = 64 << 20
 
@@ -65,7 +66,7 @@ class Receiver:
             if problem != self._said:
                 log.warning("not following the master (%s): %s; trying on", address or "unknown", problem)
                 self._said = problem
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(RETRY_S if address else LOOK_S)
 
     async def _follow(self, address: str) -> str:
         """Until the connection ends; why it did."""
