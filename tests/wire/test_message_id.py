@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from orbitmq.wire.errors import WireError
 from orbitmq.wire.message_id import (
+    ID_V4_CHARS,
+    RUN_IDS,
     UniqIdFactory,
     offset_msg_id,
     pack_host,
@@ -90,10 +92,10 @@ def test_unique_ids_hold_host_process_time_and_counter() -> None:
 
 def test_unique_ids_wrap_their_counter() -> None:
     factory = UniqIdFactory("192.0.2.2", 1, lambda: epoch_ms(2026, 11, 15, 20), zone=UTC)
-    ids = [factory.next_id() for _ in range(0x10001)]
-    assert len(set(ids)) == 0x10000
+    ids = [factory.next_id() for _ in range(RUN_IDS + 1)]
+    assert len(set(ids)) == RUN_IDS
     assert ids[-1] == ids[0]
-    assert ids[-2].endswith("FFFF")
+    assert ids[-2].endswith("7FFF")
 
 
 def test_unique_ids_follow_the_month_both_ways() -> None:
@@ -137,3 +139,33 @@ def test_the_time_of_a_recent_id_is_found_again(
 def test_the_time_of_no_id_is_refused(text: str) -> None:
     with pytest.raises(WireError, match="not a message id"):
         uniq_id_time_ms(text, 0, UTC)
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(1, RUN_IDS)), max_size=30), st.integers(0, 2))
+def test_runs_of_ids_meet_neither_each_other_nor_single_ids(
+    steps: list[int | None], ms_per_step: int
+) -> None:
+    now = [1_700_000_000_000]
+    factory = UniqIdFactory("10.0.0.1", 7, lambda: now[0])
+    seen: set[str] = set()
+    made = 0
+    for step in steps:
+        now[0] += ms_per_step
+        if step is None:
+            seen.add(factory.next_id())
+            made += 1
+            continue
+        stamp, first = factory.reserve(step)
+        assert first + step <= 0x10000
+        # The ends stand for the run: what lies between them has the same text.
+        ids = {f"{stamp}{number:04X}" for number in (*range(first, first + step, 997), first + step - 1)}
+        assert not ids & seen and all(len(one) == ID_V4_CHARS for one in ids)
+        seen |= ids
+    assert len([one for one in seen if int(one[-4:], 16) < RUN_IDS]) == made
+
+
+def test_a_run_has_a_limit() -> None:
+    factory = UniqIdFactory("10.0.0.1", 7, lambda: 1_700_000_000_000)
+    for count in (0, RUN_IDS + 1):
+        with pytest.raises(ValueError, match="ids at once"):
+            factory.reserve(count)

@@ -8,6 +8,10 @@ The rooms inside:
 * `routes.py` is sans-io: route data in, queues and addresses out, and the choice of the next queue.
 * `cluster.py` owns the connections: name server choice, route look-up, requests to brokers.
 * `sender.py`, `reader.py` and `admin/` speak to a `Cluster`, never to a socket.
+* `client.py` is the entrance: a `Client` owns a `Cluster`, its tasks (`scope.py`), its heartbeats (`presence.py`) and
+  its routes (`route_watch.py`).
+* `producer.py` is the user's; `delivery.py` gets one frame stored, by the rules in `core/`; `fast_send.py` makes the
+  frames, `batching.py` and `posting.py` many at once, `transactions.py` and `request_reply.py` what they say.
 
 Invariants:
 

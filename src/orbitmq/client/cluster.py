@@ -17,7 +17,7 @@ from orbitmq.client.errors import (
     from_response,
 )
 from orbitmq.client.routes import ClusterMap, RouteCache, TopicRoute, parse_cluster_map, parse_route
-from orbitmq.net.channel import ChannelPool
+from orbitmq.net.channel import Channel, ChannelPool
 from orbitmq.net.errors import RemotingError
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command, request
@@ -106,14 +106,29 @@ class Cluster:
         timeout_s: float | None = None,
     ) -> Command:
         """Asks one server and returns its answer; codes that are not accepted are raised."""
-        try:
-            channel = await self._pool.get(addr)
-            response = await channel.request(command, timeout_s or self.timeout_s)
-        except RemotingError as error:
-            raise from_remoting(error) from error
+        response = await self.ask(addr, command, timeout_s=timeout_s)
         if response.code not in accept:
             raise from_response(command.code, response.code, response.remark, addr)
         return response
+
+    async def ask(self, addr: str, command: Command, *, timeout_s: float | None = None) -> Command:
+        """Asks one server and returns its answer, whatever its code."""
+        try:
+            channel = await self._pool.get(addr)
+            return await channel.request(command, timeout_s or self.timeout_s)
+        except RemotingError as error:
+            raise from_remoting(error) from error
+
+    async def channel(self, addr: str) -> Channel:
+        """The connection to a server, made if there is none."""
+        try:
+            return await self._pool.get(addr)
+        except RemotingError as error:
+            raise from_remoting(error) from error
+
+    def living_channel(self, addr: str) -> Channel | None:
+        """The connection to a server if there is one now; never connects."""
+        return self._pool.peek(addr)
 
     async def oneway(self, addr: str, command: Command) -> None:
         """Sends without waiting for an answer: delivery is not known."""
@@ -212,6 +227,7 @@ class Cluster:
                 hint="start a broker with `orbitmq broker -n "
                 f"{self.namesrv}`, or check that it uses this name server",
                 code=ResponseCode.TOPIC_NOT_EXIST,
+                retryable=True,  # brokers that come back register by themselves
             )
         return NotFound(
             f"topic '{topic}' does not exist on any of {len(brokers)} broker(s) known to {self.namesrv}",

@@ -84,6 +84,10 @@ class BadRequest(OrbitMQError):
     """The request was refused before it was sent, because it could never succeed."""
 
 
+class Closed(OrbitMQError):
+    """The client, or the part of it that was used, has been closed."""
+
+
 def from_remoting(error: RemotingError) -> OrbitMQError:
     """The error of this tree for a request that got no answer."""
     if isinstance(error, SendRefused):

@@ -134,12 +134,29 @@ async def offsets_at(
             return await queue_offset(cluster, addr, RequestCode.GET_MIN_OFFSET, queue)
         if where == "last":
             return await queue_offset(cluster, addr, RequestCode.GET_MAX_OFFSET, queue)
-        return await queue_offset(
-            cluster, addr, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, timestamp=str(where)
-        )
+        return await first_stored_at(cluster, addr, queue, int(where))
 
     found = await asyncio.gather(*(one(queue) for queue in chosen))
     return dict(zip(chosen, found, strict=True))
+
+
+async def first_stored_at(cluster: Cluster, addr: str, queue: MessageQueue, moment_ms: int) -> int:
+    """The first message stored at or after a moment; the end of the queue when there is none.
+
+    Java brokers answer with the message nearest to the moment, which may be too early, with any of several messages
+    of the same millisecond, and with the last message for a moment after it. A search for the millisecond before
+    never leads too far, so what is looked for lies a few messages ahead of its answer.
+    """
+    search = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+    offset = await queue_offset(cluster, addr, search, queue, timestamp=str(moment_ms - 1))
+    while True:
+        pulled = await pull(cluster, addr, queue, offset)
+        for message in pulled.messages:
+            if message.store_ms >= moment_ms:
+                return message.queue_offset
+        if pulled.next_offset <= offset or pulled.next_offset >= pulled.max_offset:
+            return max(offset, pulled.next_offset)
+        offset = pulled.next_offset
 
 
 def read_addr(route: TopicRoute, queue: MessageQueue) -> str:

@@ -5,7 +5,7 @@ No input or output here: bodies come in as bytes, the time as a number, so that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
@@ -142,6 +142,8 @@ class RouteCache:
     """The last route of each topic and when it was learnt."""
 
     max_age_ms: int = ROUTE_MAX_AGE_MS
+    on_change: Callable[[], None] | None = None
+    """Called after a route was learnt that is new or differs from the one before."""
     _entries: dict[str, tuple[int, TopicRoute]] = field(default_factory=dict)
 
     def fresh(self, topic: str, now_ms: int) -> TopicRoute | None:
@@ -159,10 +161,18 @@ class RouteCache:
         """Keeps a route and tells whether it differs from the one before."""
         before = self.stale(route.topic)
         self._entries[route.topic] = (now_ms, route)
-        return before != route
+        if before == route:
+            return False
+        if self.on_change is not None:
+            self.on_change()
+        return True
 
     def forget(self, topic: str) -> None:
         self._entries.pop(topic, None)
+
+    def all(self) -> list[TopicRoute]:
+        """The last known route of every topic."""
+        return [route for _, route in self._entries.values()]
 
 
 class RoundRobin:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -13,6 +12,7 @@ import msgspec
 
 from orbitmq.client.cluster import Cluster
 from orbitmq.client.errors import BadRequest, NotFound, OrbitMQError, Unreachable
+from orbitmq.client.identity import local_ip
 from orbitmq.client.routes import AUTO_CREATE_QUEUES, RoundRobin, TopicRoute
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command, request
@@ -93,7 +93,7 @@ class Sender:
         self.compress_from_bytes = compress_from_bytes
         # A random part keeps two senders of one process from making the same id in the same millisecond.
         self.ids = ids or UniqIdFactory(
-            _local_ip(), os.getpid(), cluster.clock, process_hash=cluster.rng.getrandbits(32)
+            local_ip(), os.getpid(), cluster.clock, process_hash=cluster.rng.getrandbits(32)
         )
         self._turns: dict[str, RoundRobin] = {}
 
@@ -287,13 +287,3 @@ def _user_properties(properties: Mapping[str, str]) -> dict[str, str]:
         if any(mark in name or mark in value for mark in "\x01\x02"):
             raise BadRequest(f"property '{name}' contains a separator byte (0x01 or 0x02)", hint="remove it")
     return dict(properties)
-
-
-def _local_ip() -> str:
-    """The address this host uses towards others; no packet is sent to learn it."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"

@@ -20,10 +20,13 @@ from orbitmq.net.errors import (
     RequestTimeout,
     SendRefused,
 )
-from orbitmq.wire.codes import ResponseCode, request_name
+from orbitmq.net.hot_waiters import FIRST_OPAQUE, HotWaiters
+from orbitmq.wire.answer_json import ANSWER, Answer, from_command
+from orbitmq.wire.codes import RequestCode, ResponseCode, request_name
 from orbitmq.wire.command import Command, decode, encode
 from orbitmq.wire.errors import WireError
 from orbitmq.wire.frame import MAX_FRAME_BYTES, FrameReader
+from orbitmq.wire.header_json import HOT_ERRORS
 
 log = logging.getLogger("orbitmq.net")
 
@@ -33,6 +36,7 @@ WRITE_HIGH_BYTES: Final = 1024 * 1024
 WRITE_HARD_BYTES: Final = 2 * MAX_FRAME_BYTES
 # A server that floods us with requests gets "busy" instead of an unbounded number of tasks.
 MAX_SERVED_AT_ONCE: Final = 256
+_decode_answer: Final = ANSWER.decode
 
 OnRequest = Callable[["Channel", Command], "Command | Awaitable[Command | None] | None"]
 OnLost = Callable[["Channel"], None]
@@ -68,6 +72,9 @@ class Channel(asyncio.Protocol):
         self._reader = FrameReader()
         self._opaque = 0
         self._pending: dict[int, asyncio.Future[Command]] = {}
+        self._hot = HotWaiters(self._loop, self._expire_hot)
+        self.next_opaque = self._hot.next_opaque
+        """The number for the next frame that is given to `submit`."""
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._serving: set[asyncio.Future[Command | None]] = set()
@@ -75,6 +82,7 @@ class Channel(asyncio.Protocol):
         self._lost = self._loop.create_future()
         self._writable = asyncio.Event()
         self._writable.set()
+        self.writable = True
 
     @classmethod
     async def connect(
@@ -121,6 +129,27 @@ class Channel(asyncio.Protocol):
         finally:
             timer.cancel()
             self._pending.pop(opaque, None)
+
+    def submit(self, opaque: int, frame: bytes, deadline: float, timeout_s: float) -> asyncio.Future[Answer]:
+        """Sends a ready frame numbered by `next_opaque` and gives its answer, which fails at the deadline.
+
+        For hot paths: no command is made, and nothing waits here. The caller sees to it that `writable` is true.
+        """
+        if self.closed:
+            raise self._closed_error("connect again; the request was not sent")
+        answer: asyncio.Future[Answer] = self._loop.create_future()
+        hot = self._hot
+        hot.waiting[opaque] = (answer, deadline, timeout_s)
+        if deadline < hot.due:
+            hot.arm(deadline)
+        self._write(frame)
+        return answer
+
+    def push(self, frame: bytes) -> None:
+        """Sends a ready frame that gets no answer; the caller sees to it that `writable` is true."""
+        if self.closed:
+            raise self._closed_error("connect again; the request was not sent")
+        self._write(frame)
 
     def oneway(self, cmd: Command) -> None:
         """Sends a request that gets no answer. Callers in a loop should `await drain()` now and then."""
@@ -175,6 +204,8 @@ class Channel(asyncio.Protocol):
             if not answer.done():
                 answer.set_exception(self._closed_error())
         self._pending.clear()
+        for hot in self._hot.close():
+            hot.set_exception(self._closed_error())
         for task in self._serving:
             task.cancel()
 
@@ -202,25 +233,42 @@ class Channel(asyncio.Protocol):
             self._on_lost(self)
 
     def pause_writing(self) -> None:
+        self.writable = False
         self._writable.clear()
 
     def resume_writing(self) -> None:
+        self.writable = True
         self._writable.set()
 
     def data_received(self, data: bytes) -> None:
+        hot = self._hot
         try:
             for frame in self._reader.feed(data):
-                cmd = decode(frame)
-                if cmd.is_response:
-                    answer = self._pending.get(cmd.opaque)
-                    # No entry: the answer came after its timeout, and nobody waits for it any more.
-                    if answer is not None and not answer.done():
-                        answer.set_result(cmd)
-                else:
-                    self._serve(cmd)
+                # A JSON header and no body, while sends are under way: most likely the answer to one.
+                if hot.waiting and int.from_bytes(frame[:4], "big") == len(frame) - 4:
+                    try:
+                        quick = _decode_answer(frame[4:])
+                    except HOT_ERRORS:
+                        self._received(decode(frame))
+                        continue
+                    if quick.flag & 1 and quick.opaque >= FIRST_OPAQUE:
+                        hot.resolve(quick)
+                        continue
+                self._received(decode(frame))
         except WireError as error:
             log.warning("closing the connection to %s: it sent what cannot be read: %s", self.addr, error)
             self._abort(f"the server sent what cannot be read ({error})")
+
+    def _received(self, cmd: Command) -> None:
+        if not cmd.is_response:
+            self._serve(cmd)
+        elif cmd.opaque >= FIRST_OPAQUE:
+            self._hot.resolve(from_command(cmd))
+        else:
+            answer = self._pending.get(cmd.opaque)
+            # No entry: the answer came after its timeout, and nobody waits for it any more.
+            if answer is not None and not answer.done():
+                answer.set_result(cmd)
 
     def _serve(self, cmd: Command) -> None:
         if self._on_request is None:
@@ -266,7 +314,7 @@ class Channel(asyncio.Protocol):
     def _numbered_frame(self, cmd: Command) -> bytes:
         if self.closed:
             raise self._closed_error("connect again; the request was not sent")
-        self._opaque = (self._opaque + 1) & 0x7FFFFFFF
+        self._opaque = (self._opaque + 1) % FIRST_OPAQUE
         cmd.opaque = self._opaque
         try:
             return encode(cmd)
@@ -310,6 +358,10 @@ class Channel(asyncio.Protocol):
         if not answer.done():
             what = f"{self.addr} did not answer {request_name(code)} within {timeout_s:g} s"
             answer.set_exception(RequestTimeout(what, addr=self.addr))
+
+    def _expire_hot(self, answer: asyncio.Future[Answer], timeout_s: float) -> None:
+        what = f"{self.addr} did not answer {RequestCode.SEND_MESSAGE_V2.name} within {timeout_s:g} s"
+        answer.set_exception(RequestTimeout(what, addr=self.addr))
 
 
 class ChannelPool:

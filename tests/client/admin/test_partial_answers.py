@@ -242,6 +242,9 @@ def test_a_reset_of_a_running_group_reports_what_the_broker_did() -> None:
             RequestCode.GET_CONSUME_STATS: stats("broker-a", {0: (10, 6), 1: (10, 8)}),
             RequestCode.GET_CONSUMER_CONNECTION_LIST: reply(body=fastjson.dumps(online)),
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: reply(ext={"offset": "2"}),
+            RequestCode.PULL_MESSAGE: reply(
+                ResponseCode.PULL_NOT_FOUND, ext={"nextBeginOffset": "2", "minOffset": "0", "maxOffset": "2"}
+            ),
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: reply(body=fastjson.dumps({"offsetTable": moved})),
         },
     )

@@ -1,0 +1,68 @@
+"""When a send that failed is tried again, and where.
+
+| kind     | tries | where           | after                                             |
+|----------|-------|-----------------|---------------------------------------------------|
+| AWAITED  | 1 + 2 | another broker  | no answer, or an answer of the list below         |
+| POSTED   | 1 + 2 | the same broker | no answer                                         |
+| ORDERED  | 1     |                 | a retry could overtake the next message           |
+| ONEWAY   | 1     |                 | nobody hears of the failure                       |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from orbitmq.client.errors import OrbitMQError, Unreachable
+from orbitmq.wire.codes import ResponseCode
+
+RETRIES: Final = 2
+
+# Answers after which another broker may still take the message. Java's list, plus SYSTEM_BUSY: a broker that
+# sheds load says so before it stores anything.
+RETRY_ELSEWHERE_CODES: Final = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+    }
+)
+
+
+class SendKind(Enum):
+    AWAITED = "awaited"
+    POSTED = "posted"
+    ORDERED = "ordered"
+    ONEWAY = "oneway"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRules:
+    retries: int = RETRIES
+    retry_not_stored: bool = False
+    """Try another broker when a message is stored less safely than the broker's settings promise."""
+
+    def tries(self, kind: SendKind) -> int:
+        return 1 + self.retries if kind in (SendKind.AWAITED, SendKind.POSTED) else 1
+
+    def elsewhere(self, kind: SendKind) -> bool:
+        """Whether the next try goes to another broker."""
+        return kind is SendKind.AWAITED
+
+    def worth_another_try(self, kind: SendKind, error: OrbitMQError) -> bool:
+        if isinstance(error, Unreachable):
+            return True
+        return kind is SendKind.AWAITED and error.code in RETRY_ELSEWHERE_CODES
+
+
+def share_of_time(left_s: float, tries_left: int, *, alone: bool) -> float:
+    """How long one try may take: with nobody else to ask, all that is left.
+
+    Otherwise a broker that is frozen, not dead, would eat the time in which another one could have answered.
+    """
+    return left_s if alone or tries_left <= 1 else left_s / tries_left

@@ -1,0 +1,222 @@
+"""Keeps one queue flowing: pull, cut the page, hand it to the inbox, pull again.
+
+A pull that finds nothing is held by the broker until a message comes. Whatever goes wrong is tried again; a queue
+only stops being pulled when its holding is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from orbitmq.client.cluster import Cluster
+from orbitmq.client.core.pages import Page, cut
+from orbitmq.client.errors import NotFound, OrbitMQError, Unreachable
+from orbitmq.client.holding import Holding, Line, Tally
+from orbitmq.client.message import Message
+from orbitmq.client.routes import MASTER_ID, BrokerData
+from orbitmq.wire.bodies import SubscriptionData
+from orbitmq.wire.codes import PullFlag, RequestCode, ResponseCode
+from orbitmq.wire.command import Command, request
+from orbitmq.wire.subscription import matches_tag
+
+log = logging.getLogger("orbitmq.consumer")
+
+SUSPEND_MS: Final = 15_000
+# Brokers look at held pulls every 5 s, so an answer may be that much later than asked for.
+TIMEOUT_S: Final = 30.0
+RETRY_AFTER_S: Final = 1.0
+BUSY_RETRY_AFTER_S: Final = 0.02
+MAX_MESSAGES: Final = 4096
+PAGE_BYTES: Final = 1024 * 1024
+
+_ACCEPTED: Final = (
+    ResponseCode.SUCCESS,
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+)
+# The broker does not know this member, or an older subscription of it: a heartbeat heals both.
+_UNKNOWN_MEMBER: Final = (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST)
+
+Moved = Callable[[Holding, int], None]
+Introduce = Callable[[str], Awaitable[None]]
+
+
+class Puller:
+    """Pulls for one holding until it is dropped. `run` is a loop that the consumer's scope owns."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group: str,
+        holding: Holding,
+        subscription: SubscriptionData,
+        line: Line,
+        tally: Tally,
+        *,
+        moved: Moved,
+        introduce: Introduce,
+        away: Callable[[], None] = lambda: None,
+        max_messages: int = MAX_MESSAGES,
+        page_bytes: int = PAGE_BYTES,
+        retry_after_s: float = RETRY_AFTER_S,
+    ) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._holding = holding
+        self._subscription = subscription
+        self._line = line
+        self._tally = tally
+        self._moved = moved
+        self._introduce = introduce
+        self._away = away
+        self._max_messages = max_messages
+        self._page_bytes = page_bytes
+        self._retry_after_s = retry_after_s
+        self._broker_id = MASTER_ID
+        self._troubled = False
+
+    async def run(self) -> None:
+        holding = self._holding
+        while not holding.dropped:
+            room = await holding.wait_for_room()
+            try:
+                if await self._pull(min(room, self._max_messages)):
+                    return
+                if self._troubled:
+                    self._troubled = False
+                    log.info("%r is pulled again", holding)
+            except OrbitMQError as error:
+                await self._recover(error)
+
+    async def _pull(self, count: int) -> bool:
+        """One pull; True when the queue has to be taken anew from another offset."""
+        holding = self._holding
+        offset = holding.unfinished.next_offset
+        addr = await self._addr()
+        try:
+            response = await self._cluster.request(
+                addr,
+                request(RequestCode.PULL_MESSAGE, self._header(offset, count)),
+                accept=_ACCEPTED,
+                timeout_s=TIMEOUT_S,
+            )
+        except OrbitMQError as error:
+            if error.code in _UNKNOWN_MEMBER:
+                await self._introduce(addr)
+            raise
+        if holding.dropped:
+            return True
+        holding.last_pull_ms = self._cluster.clock()
+        self._broker_id = int(response.ext.get("suggestWhichBrokerId") or MASTER_ID)
+        next_offset = int(response.ext["nextBeginOffset"])
+        if response.code == ResponseCode.PULL_OFFSET_MOVED:
+            log.warning(
+                "offset %d of %r is outside of what the broker holds (%s to %s); going on at %d",
+                offset,
+                holding,
+                response.ext.get("minOffset"),
+                response.ext.get("maxOffset"),
+                next_offset,
+            )
+            self._moved(holding, next_offset)
+            return True
+        if response.code == ResponseCode.SUCCESS and response.body:
+            self._take(response, next_offset)
+        elif next_offset > offset:
+            holding.unfinished.add((), (), next_offset)
+        return False
+
+    def _take(self, response: Command, next_offset: int) -> None:
+        holding, buf = self._holding, response.body
+        page = cut(buf)
+        self._tally.pulled += len(page.starts)
+        self._tally.pulled_bytes += len(buf)
+        if self._subscription.tags_set:
+            page = self._wanted(page, buf)
+        try:
+            holding.unfinished.add(page.offsets, page.sizes, next_offset)
+        except ValueError as error:
+            raise OrbitMQError(
+                f"{holding.queue.broker_name} answered a pull with other offsets than asked for: {error}",
+                hint="check the broker; the pull is repeated",
+                retryable=True,
+            ) from error
+        if page.starts:
+            self._line.put(holding, buf, page.starts)
+
+    def _wanted(self, page: Page, buf: bytes) -> Page:
+        """Brokers compare hashes of tags, and two tags can share one."""
+        broker = self._holding.queue.broker_name
+        keep = [
+            index
+            for index, start in enumerate(page.starts)
+            if matches_tag(self._subscription, Message(buf, start, broker).tag)
+        ]
+        if len(keep) == len(page.starts):
+            return page
+        return Page(
+            [page.starts[index] for index in keep],
+            [page.offsets[index] for index in keep],
+            [page.sizes[index] for index in keep],
+        )
+
+    def _header(self, offset: int, count: int) -> dict[str, str]:
+        queue, subscription = self._holding.queue, self._subscription
+        return {
+            "consumerGroup": self._group,
+            "topic": queue.topic,
+            "queueId": str(queue.queue_id),
+            "queueOffset": str(offset),
+            "maxMsgNums": str(count),
+            "sysFlag": str(PullFlag.SUSPEND),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": str(SUSPEND_MS),
+            "subVersion": str(subscription.sub_version),
+            "expressionType": subscription.expression_type,
+            "bname": queue.broker_name,
+            "pageBytes": str(self._page_bytes),
+        }
+
+    async def _addr(self) -> str:
+        """The master, or whom the broker suggested; another member of its set when that one is not there."""
+        queue = self._holding.queue
+        route = await self._cluster.find_route(queue.topic)
+        broker = route.brokers.get(queue.broker_name) if route else None
+        addr = choose_addr(broker, self._broker_id) if broker else None
+        if addr is None:
+            raise NotFound(
+                f"broker '{queue.broker_name}' of topic '{queue.topic}' has no address",
+                hint="wait until it registers again",
+            )
+        return addr
+
+    async def _recover(self, error: OrbitMQError) -> None:
+        if error.code == ResponseCode.FLOW_CONTROL:
+            await asyncio.sleep(BUSY_RETRY_AFTER_S)
+            return
+        if not self._troubled:
+            self._troubled = True
+            log.warning("%r is not pulled at the moment: %s", self._holding, error)
+        # A broker that came back may have another address, and a lost master may have slaves.
+        if isinstance(error, Unreachable):
+            self._broker_id += 1
+            self._away()
+        else:
+            self._broker_id = MASTER_ID
+        await asyncio.sleep(self._retry_after_s)
+        try:
+            await self._cluster.find_route(self._holding.queue.topic, refresh=True)
+        except OrbitMQError as route_error:
+            log.debug("no fresh route: %s", route_error)
+
+
+def choose_addr(broker: BrokerData, wanted_id: int) -> str | None:
+    """The member with this id, or the next one, or any."""
+    if wanted_id in broker.addrs:
+        return broker.addrs[wanted_id]
+    later = [broker_id for broker_id in broker.addrs if broker_id > wanted_id]
+    return broker.addrs[min(later)] if later else broker.readable_addr

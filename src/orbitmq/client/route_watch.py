@@ -1,0 +1,110 @@
+"""Keeps the routes of topics in use fresh and tells those who care when one changes.
+
+Every 30 seconds the name server is asked again. A topic that has no route yet is asked for sooner, so that the
+first consumer of a topic does not wait half a minute for the topic's first message to be noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from orbitmq.client.cluster import Cluster
+from orbitmq.client.errors import OrbitMQError
+from orbitmq.client.routes import TopicRoute
+
+log = logging.getLogger("orbitmq.client")
+
+PERIOD_S: Final = 30.0
+# A topic without a route: asked after one second, then less and less often.
+MISSING_FIRST_S: Final = 1.0
+MISSING_LONGEST_S: Final = 5.0
+
+RouteChanged = Callable[[TopicRoute | None], None]
+"""Called with the new route, or None when the topic is gone."""
+
+
+class RouteWatch:
+    """`run` is the loop; its owner decides where it runs."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        period_s: float = PERIOD_S,
+        missing_first_s: float = MISSING_FIRST_S,
+    ) -> None:
+        self._cluster = cluster
+        self._period_s = period_s
+        self._missing_first_s = missing_first_s
+        self._missing_pause_s = missing_first_s
+        self._watchers: dict[str, list[RouteChanged]] = {}
+        self._last: dict[str, TopicRoute | None] = {}
+        self._changed = asyncio.Event()
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return tuple(self._watchers)
+
+    def watch(self, topic: str, callback: RouteChanged) -> Callable[[], None]:
+        """Calls back at every change from now on, until the function given back is called."""
+        watchers = self._watchers.setdefault(topic, [])
+        watchers.append(callback)
+        if topic not in self._last:
+            self._last[topic] = self._cluster.routes.stale(topic)
+            self._missing_pause_s = self._missing_first_s
+            self._changed.set()
+
+        def unwatch() -> None:
+            if callback in watchers:
+                watchers.remove(callback)
+            if not watchers and self._watchers.get(topic) is watchers:
+                del self._watchers[topic]
+                self._last.pop(topic, None)
+
+        return unwatch
+
+    async def refresh(self, topic: str) -> TopicRoute | None:
+        """Asks the name server now and tells the watchers what is new."""
+        route = await self._cluster.find_route(topic, refresh=True)
+        self.note(topic, route)
+        return route
+
+    def note(self, topic: str, route: TopicRoute | None) -> None:
+        """Takes over a route that somebody else has learnt."""
+        if topic not in self._watchers or self._last.get(topic) == route:
+            return
+        self._last[topic] = route
+        for callback in tuple(self._watchers[topic]):
+            try:
+                callback(route)
+            except Exception:
+                log.exception("what should follow a new route of topic '%s' failed", topic)
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        next_round = loop.time() + self._period_s
+        while True:
+            missing = [topic for topic in self._watchers if self._last.get(topic) is None]
+            pause_s = self._missing_pause_s if missing else self._period_s
+            self._changed.clear()
+            try:
+                async with asyncio.timeout_at(min(next_round, loop.time() + pause_s)):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+            else:
+                continue
+            if loop.time() >= next_round:
+                next_round = loop.time() + self._period_s
+                due = list(self._watchers)
+            else:
+                due = missing
+                self._missing_pause_s = min(self._missing_pause_s * 2, MISSING_LONGEST_S)
+            for topic in due:
+                try:
+                    await self.refresh(topic)
+                except OrbitMQError as error:
+                    log.warning("the route of topic '%s' is not refreshed: %s", topic, error)
