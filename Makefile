@@ -8,9 +8,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+STAMP_SPARK := $(VENV)/.installed-spark
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help install up test lint fmt interop peer bench crash soak lock clean
+.PHONY: help install install-spark up test test-spark lint fmt interop peer bench bench-clients crash soak lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -25,13 +26,22 @@ $(STAMP): requirements.lock pyproject.toml hatch_build.py $(wildcard src/orbitmq
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
+install-spark: $(STAMP_SPARK) ## add Spark to .venv, with a Java runtime for machines that have none
+
+$(STAMP_SPARK): $(STAMP) requirements-spark.lock
+	$(PIP) install -r requirements-spark.lock
+	@touch $@
+
 up: install ## start name server and broker in this terminal, data in ./data (ARGS="--port 10911 …")
 	$(BIN)/orbitmq server --data ./data $(ARGS)
 
-test: install ## all tests but the slow ones (ARGS="tests/wire -k frame")
-	$(BIN)/python -m pytest -m "not slow and not peer" $(ARGS)
+test: install-spark ## all tests but the slow ones (ARGS="tests/wire -k frame")
+	$(BIN)/python -m pytest -m "not slow and not peer" --ignore tests/spark_slow $(ARGS)
 
-lint: install ## ruff check, ruff format --check, mypy
+test-spark: install-spark ## Spark jobs killed, on a cluster of their own, and through Spark Connect
+	$(BIN)/python -m pytest tests/spark_slow $(ARGS)
+
+lint: install-spark ## ruff check, ruff format --check, mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -50,6 +60,9 @@ peer: install ## this broker and the real Java broker take turns on one store di
 bench: install ## this broker and the Java broker alternately, with the official client (ARGS=--quick)
 	$(BIN)/python -m bench.run $(ARGS)
 
+bench-clients: install ## the native client against the Java client, aiokafka and nats-py (ARGS=--docs)
+	$(BIN)/python -m bench.clients $(ARGS)
+
 crash: install ## kill the broker 200 times under load; nothing acknowledged may be lost
 	ORBITMQ_CRASH_ROUNDS=200 $(BIN)/python -m pytest -m crash tests/crash $(ARGS)
 
@@ -61,7 +74,11 @@ lock: ## renew requirements.lock from a fresh virtual environment
 	build/lock/bin/python -m pip --disable-pip-version-check --quiet install '.[dev]' hatchling editables
 	{ grep '^#' requirements.lock; build/lock/bin/python -m pip freeze --exclude orbitmq \
 	    | sed 's/^uvloop==.*/&; sys_platform != "win32"/'; } > build/requirements.lock
-	mv build/requirements.lock requirements.lock && rm -rf build/lock
+	build/lock/bin/python -m pip --disable-pip-version-check --quiet install '.[spark]'
+	{ grep '^#' requirements-spark.lock; build/lock/bin/python -m pip freeze --exclude orbitmq \
+	    | sed 's/^uvloop==.*/&; sys_platform != "win32"/' | grep -vxFf build/requirements.lock; } > build/requirements-spark.lock
+	mv build/requirements.lock requirements.lock && mv build/requirements-spark.lock requirements-spark.lock
+	rm -rf build/lock
 
 clean: ## remove what can be made again (never ./data)
 	rm -rf $(VENV) build dist bench/results .pytest_cache .mypy_cache .ruff_cache .hypothesis
