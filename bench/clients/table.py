@@ -50,22 +50,20 @@ def verdicts(figures: Sequence[Figure]) -> list[str]:
         for client, bar in bars.items():
             theirs = middle(figures, client, row, lambda figure: figure.per_second)
             if ours is not None and theirs is not None:
-                ratio = ours / theirs
-                word = "reached" if ratio >= bar else "**missed**"
-                found.append(
-                    f"{TITLES[row]}: {ratio:.2f} times {client}, bar {bar:g}: {word}{_goal(figures, row)}"
-                )
+                word = "reached" if ours / theirs >= bar else "**missed**"
+                found.append(f"{TITLES[row]}: {ours / theirs:.2f} times {client}, bar {bar:g}: {word}")
+        found += _goal(figures, row)
     return found
 
 
-def _goal(figures: Sequence[Figure], row: str) -> str:
+def _goal(figures: Sequence[Figure], row: str) -> list[str]:
     ours = middle(figures, OURS, row, lambda figure: figure.cpu_us)
     others = [middle(figures, client, row, lambda figure: figure.cpu_us) for client in (KAFKA, NATS)]
     best = min((cpu for cpu in others if cpu is not None), default=None)
     if ours is None or best is None:
-        return ""
-    share = ours / best
-    return f"; CPU {share:.2f} of the best, goal {CPU_GOAL:g}: {'reached' if share <= CPU_GOAL else 'missed'}"
+        return []
+    word = "reached" if ours / best <= CPU_GOAL else "missed"
+    return [f"{TITLES[row]}: {ours / best:.2f} of the best other's CPU, goal {CPU_GOAL:g}: {word}"]
 
 
 def middle(

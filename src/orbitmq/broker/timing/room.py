@@ -168,8 +168,15 @@ class Timing(Room):
 
     # --- requests -------------------------------------------------------------------------------------------
 
+    def _catch_up(self) -> None:
+        """What was stored since the last step is known before somebody asks about it."""
+        deadline = self._loop.time() + SLICE_S
+        self.engine.indexer.advance(lambda: self._loop.time() >= deadline)
+
     def _recall(self, conn: Connection, command: Command) -> Command | None:
+        self._catch_up()
         return recall(self._broker, self.engine, conn, command)
 
     def _list(self, conn: Connection, command: Command) -> Command:
+        self._catch_up()
         return list_scheduled(self._broker, self.engine, command)
