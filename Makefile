@@ -54,8 +54,8 @@ interop: install ## foreign clients against a fresh server (ONLY="java go" for s
 	$(BIN)/python -m scripts.interop $(ONLY)
 	$(if $(ONLY),,$(MAKE) peer)
 
-peer: install ## this broker and the real Java broker take turns on one store directory
-	$(BIN)/python -m pytest -m peer tests/peer $(ARGS)
+peer: install-spark ## this broker, client and Spark source with the real Java broker
+	$(BIN)/python -m pytest -m peer tests/peer tests/spark $(ARGS)
 
 bench: install ## this broker and the Java broker alternately, with the official client (ARGS=--quick)
 	$(BIN)/python -m bench.run $(ARGS)

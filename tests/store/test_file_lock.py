@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from orbitmq.store import file_lock
 from orbitmq.store.disk import Disk
 from orbitmq.store.errors import StoreLocked
 
@@ -74,3 +75,13 @@ def test_a_java_broker_is_refused_while_we_hold_it(tmp_path: Path) -> None:
     lock.release()
     done = subprocess.run(arguments, input="", capture_output=True, text=True, timeout=20, check=True)
     assert done.stdout == "locked\n"
+
+
+def test_looking_tells_whether_a_lock_is_held_and_takes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert not file_lock.is_held(str(path))
+    assert not path.exists()
+    held = file_lock.acquire(str(path))
+    assert file_lock.is_held(str(path))
+    held.release()
+    assert not file_lock.is_held(str(path))

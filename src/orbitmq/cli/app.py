@@ -8,7 +8,20 @@ from typing import Annotated
 import typer
 
 from orbitmq import __version__
-from orbitmq.cli import cheat, cluster, dead, group, message, schedule, send, store, topic
+from orbitmq.cli import (
+    cheat,
+    cluster,
+    dead,
+    doctor_cmd,
+    group,
+    message,
+    run_cmd,
+    schedule,
+    send,
+    spark_cmd,
+    store,
+    topic,
+)
 from orbitmq.cli.output import EXIT_CODES_HELP, CommandError, ExitCode, OutputClosed, print_error
 
 app = typer.Typer(
@@ -46,7 +59,10 @@ app.add_typer(dead.app, name="dead", rich_help_panel=MESSAGES)
 app.add_typer(schedule.app, name="schedule", rich_help_panel=MESSAGES)
 app.command("send", rich_help_panel=MESSAGES)(send.send)
 app.command("tail", rich_help_panel=MESSAGES)(send.tail)
+app.command("run", rich_help_panel=MESSAGES)(run_cmd.run)
 app.add_typer(store.app, name="store", rich_help_panel=STORE)
+app.add_typer(spark_cmd.app, name="spark", rich_help_panel=STORE)
+app.add_typer(doctor_cmd.app, name="doctor", rich_help_panel=STORE)
 app.command("cheat", rich_help_panel=STORE)(cheat.cheat)
 
 

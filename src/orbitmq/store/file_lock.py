@@ -69,6 +69,26 @@ def acquire(path: str) -> FileLock:
     return FileLock(path, fd)
 
 
+def is_held(path: str) -> bool:
+    """Whether a broker holds the lock now. Looks only: nothing is created or taken; False where it cannot be told."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        if not sys.platform.startswith("linux"):
+            return False
+        import fcntl
+
+        wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        found: bytes = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, wanted)
+        return bool(_FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
 def _pid_path(path: str) -> str:
     return path + ".pid"
 

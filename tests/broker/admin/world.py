@@ -90,6 +90,7 @@ class World:
         self.address = "127.0.0.1:10911"
         self.registered: list[str | None] = []
         self.configured = 0
+        self.serves_reads = True
 
     def clock(self) -> int:
         return self.now

@@ -1,0 +1,223 @@
+"""Records to an Arrow record batch, column by column. Only the columns asked for are computed.
+
+    batch = decode_page(page, columns=("queue_offset", "body"), topic="orders", broker="broker-a")
+
+`page` is what a pull brought, or a mapped file of the log together with the positions of its records. The plain
+twin of this module is `wire.message.decode_records`; tests compare the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orbitmq.spark.errors import SourceError
+from orbitmq.spark.property_columns import PropertyColumns
+from orbitmq.spark.records import Records, layout_groups, record_starts
+from orbitmq.spark.schema import ALL_COLUMNS, arrow_schema
+from orbitmq.spark.spans import as_bytes, at, constant, take_spans
+from orbitmq.spark.unwrap import INNER_BATCH_FLAGS, unwrapped
+from orbitmq.wire.codes import SysFlag
+from orbitmq.wire.compression import decompress
+from orbitmq.wire.errors import WireError
+from orbitmq.wire.message import BORN_HOST_AT, SYS_FLAG_AT
+from orbitmq.wire.message_id import unpack_host
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+# Spark's timestamps go from year 1 to 9999; a producer may have written anything.
+_FIRST_MS: Final = -62_135_596_800_000
+_LAST_MS: Final = 253_402_300_799_999
+
+_HEX: Final = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), dtype=np.uint16)
+
+
+def decode_page(
+    page: Any,
+    *,
+    columns: Sequence[str] = ALL_COLUMNS,
+    topic: str | None = None,
+    broker: str | None = None,
+    starts: npt.NDArray[np.int64] | None = None,
+    window: tuple[int, int] | None = None,
+    tags: frozenset[str] = frozenset(),
+) -> pa.RecordBatch:
+    """The records of a page as a table.
+
+    `starts` are the positions of the records in rising order, found by walking the page if they are not given.
+    `topic` is that of all records, if it is known. `window` keeps only queue offsets from its first up to before
+    its second number; `tags` only messages with one of these.
+    """
+    data = as_bytes(page)
+    if starts is None:
+        starts = record_starts(page)
+    inner = at(data, ">i4")[starts + SYS_FLAG_AT] & INNER_BATCH_FLAGS == INNER_BATCH_FLAGS
+    if inner.any():
+        data, starts = unwrapped(data, starts, inner)
+    wanted = (*columns, "tags") if tags and "tags" not in columns else columns
+    batch = _decoded(layout_groups(data, starts), wanted, topic, broker, window)
+    if tags:
+        chosen = pc.is_in(batch.column("tags"), pa.array(sorted(tags), pa.string()))
+        batch = batch.filter(chosen).select(list(columns))
+    return batch
+
+
+def _decoded(
+    groups: Sequence[tuple[Records, npt.NDArray[np.int64]]],
+    columns: Sequence[str],
+    topic: str | None,
+    broker: str | None,
+    window: tuple[int, int] | None,
+) -> pa.RecordBatch:
+    schema = arrow_schema(columns)
+    batches: list[pa.RecordBatch] = []
+    order: list[npt.NDArray[np.int64]] = []
+    for records, rows in groups:
+        if window is not None:
+            offsets = records.queue_offsets
+            inside = (offsets >= window[0]) & (offsets < window[1])
+            if not inside.all():
+                records, rows = records.subset(inside), rows[inside]
+        made = _Columns(records, topic, broker)
+        batches.append(pa.RecordBatch.from_arrays([made.column(name) for name in columns], schema=schema))
+        order.append(rows)
+    if len(batches) == 1:
+        return batches[0]
+    joined = pa.concat_batches(batches)
+    return joined.take(pa.array(np.argsort(np.concatenate(order), kind="stable")))
+
+
+class _Columns:
+    """The columns of records of one layout."""
+
+    def __init__(self, records: Records, topic: str | None, broker: str | None) -> None:
+        self._records = records
+        self._topic = topic
+        self._broker = broker
+
+    def column(self, name: str) -> pa.Array:
+        return _BUILDERS[name](self)
+
+    @cached_property
+    def _properties(self) -> PropertyColumns:
+        records = self._records
+        return PropertyColumns(records.data, records.properties_begins, records.properties_ends)
+
+    def topic(self) -> pa.Array:
+        records = self._records
+        if self._topic is not None:
+            return constant(self._topic, len(records))
+        raw = take_spans(records.data, records.topic_begins, records.topic_ends, pa.binary())
+        return _texts(raw)
+
+    def broker(self) -> pa.Array:
+        return constant(self._broker, len(self._records))
+
+    def queue_id(self) -> pa.Array:
+        return pa.array(self._records.queue_ids)
+
+    def queue_offset(self) -> pa.Array:
+        return pa.array(self._records.queue_offsets)
+
+    def msg_id(self) -> pa.Array:
+        ids = self._properties.value(b"UNIQ_KEY")
+        return pc.coalesce(ids, self.offset_msg_id()) if ids.null_count else ids
+
+    def offset_msg_id(self) -> pa.Array:
+        records = self._records
+        size = records.store_host_bytes + 8
+        raw = np.empty((len(records), size), dtype=np.uint8)
+        raw[:, :-8] = records.raw(records.store_host_at, records.store_host_bytes)
+        raw[:, -8:] = records.physical_offsets.astype(">i8").view(np.uint8).reshape(-1, 8)
+        text = _HEX[raw.ravel()]
+        offsets = np.arange(len(records) + 1, dtype=np.int32) * (2 * size)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
+        return pa.Array.from_buffers(pa.string(), len(records), buffers)
+
+    def body(self) -> pa.Array:
+        records = self._records
+        bodies = take_spans(records.data, records.body_begins, records.body_ends, pa.binary())
+        packed = records.sys_flags & SysFlag.COMPRESSED != 0
+        if not packed.any():
+            return bodies
+        places = np.flatnonzero(packed)
+        plain = [self._unpacked(int(place), bodies[int(place)].as_py()) for place in places]
+        return pc.replace_with_mask(bodies, pa.array(packed), pa.array(plain, pa.binary()))
+
+    def _unpacked(self, row: int, body: bytes) -> bytes:
+        records = self._records
+        try:
+            return decompress(body, int(records.sys_flags[row]))
+        except WireError as error:
+            raise SourceError(
+                f"the body of the message at queue {records.queue_ids[row]} offset {records.queue_offsets[row]}"
+                f"{f' of topic {self._topic!r}' if self._topic else ''} cannot be read: {error}",
+                hint="leave the column body out, or read around this message with startingOffsets",
+            ) from error
+
+    def tags(self) -> pa.Array:
+        return self._properties.value(b"TAGS")
+
+    def keys(self) -> pa.Array:
+        return self._properties.value(b"KEYS")
+
+    def properties(self) -> pa.Array:
+        return self._properties.maps
+
+    def born_time(self) -> pa.Array:
+        return _moments(self._records.born_ms)
+
+    def store_time(self) -> pa.Array:
+        return _moments(self._records.store_ms)
+
+    def born_host(self) -> pa.Array:
+        return _hosts(self._records.raw(BORN_HOST_AT, self._records.born_host_bytes))
+
+    def store_host(self) -> pa.Array:
+        records = self._records
+        return _hosts(records.raw(records.store_host_at, records.store_host_bytes))
+
+    def reconsume_times(self) -> pa.Array:
+        return pa.array(self._records.reconsume_times)
+
+    def sys_flag(self) -> pa.Array:
+        return pa.array(self._records.sys_flags)
+
+
+_BUILDERS: Final[dict[str, Callable[[_Columns], pa.Array]]] = {
+    name: getattr(_Columns, name) for name in ALL_COLUMNS
+}
+
+
+def _moments(ms: npt.NDArray[np.int64]) -> pa.Array:
+    kind = pa.timestamp("us", tz="UTC")
+    strange = (ms < _FIRST_MS) | (ms > _LAST_MS)
+    if strange.any():
+        return pa.array(np.where(strange, 0, ms) * 1000, mask=strange).cast(kind)
+    return pa.array(ms * 1000).view(kind)
+
+
+def _hosts(raw: npt.NDArray[np.uint8]) -> pa.Array:
+    """Few hosts send many messages, so each address is written out once."""
+    count, size = raw.shape
+    if count == 0:
+        return pa.nulls(0, pa.string())
+    if (raw == raw[0]).all():
+        return constant(unpack_host(raw[0].tobytes()), count)
+    fixed = pa.Array.from_buffers(pa.binary(size), count, [None, pa.py_buffer(np.ascontiguousarray(raw))])
+    encoded = pc.dictionary_encode(fixed)
+    names = pa.array([unpack_host(host) for host in encoded.dictionary.to_pylist()], pa.string())
+    return names.take(encoded.indices)
+
+
+def _texts(raw: pa.Array) -> pa.Array:
+    try:
+        return raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([value.decode("utf-8", "replace") for value in raw.to_pylist()], pa.string())

@@ -1,0 +1,48 @@
+"""Errors of the Spark sources. Spark shows only the text of an exception, so here the text holds the advice too."""
+
+from __future__ import annotations
+
+from orbitmq.client.errors import BadRequest, OrbitMQError
+
+
+class SourceError(OrbitMQError):
+    """Cause and advice in one text."""
+
+    def __str__(self) -> str:
+        what = super().__str__()
+        return f"{what}; {self.hint}" if self.hint else what
+
+
+class BadOption(SourceError, BadRequest):
+    """An option has a value that cannot be used, or does not exist."""
+
+    def __init__(self, option: str, problem: str, *, hint: str = "") -> None:
+        super().__init__(f"option {option!r}: {problem}", hint=hint)
+        self.option = option
+
+
+class DataLost(SourceError):
+    """Messages that belong to the read are no longer there. Half-open range of queue offsets."""
+
+    def __init__(self, topic: str, broker: str, queue_id: int, start: int, end: int, why: str) -> None:
+        self.start, self.end = start, end
+        super().__init__(
+            f"{end - start} message(s) of topic {topic!r} on {broker or 'the store'} queue {queue_id} are missing: "
+            f"offsets {start} to {end - 1}; {why}",
+            hint="set failOnDataLoss to false to go on without them",
+        )
+
+
+class BrokerLost(SourceError):
+    """A broker gave no answer for as long as we were ready to wait."""
+
+    retryable = True
+
+
+def explained(error: OrbitMQError) -> SourceError:
+    """The same error with its advice in the text."""
+    if isinstance(error, SourceError):
+        return error
+    told = SourceError(str(error), hint=error.hint, code=error.code, retryable=error.retryable)
+    told.__cause__ = error
+    return told

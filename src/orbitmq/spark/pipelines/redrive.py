@@ -1,0 +1,166 @@
+"""redrive: dead letters that match a condition, sent back to the topics they came from.
+
+Spark chooses them, tasks send them side by side, each in the way of `orbitmq dead redrive`: every copy has an id that
+follows from its dead letter, and a copy that is there already is not sent again. So a run may be killed and repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from orbitmq.client.admin.dead import origin_topic
+from orbitmq.client.admin.messages import message_by_offset_id, messages_by_id
+from orbitmq.client.admin.redrive import redriven, redriven_id
+from orbitmq.client.cluster import Cluster
+from orbitmq.client.errors import NotFound, OrbitMQError
+from orbitmq.client.sender import Sender
+from orbitmq.spark.pipelines.command import Tell, moment, new_parser, run_main, stages_told
+from orbitmq.spark.pipelines.triage import dead_letters
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+AT_ONCE: Final = 32
+SENT, BEFORE, FAILED, WOULD = "sent", "sent before", "failed", "would be sent"
+_RESULT: Final = "offset_msg_id string, topic string, outcome string, problem string"
+
+
+@dataclass(frozen=True)
+class RedriveReport:
+    group: str
+    matching: int
+    sent: int
+    sent_before: int
+    failed: int
+    topics: dict[str, int]
+    failures: list[dict[str, Any]]
+    dry_run: bool
+
+
+def redrive(
+    spark: SparkSession,
+    group: str,
+    *,
+    namesrv: str,
+    where: str | None = None,
+    start: datetime | None = None,
+    end: datetime | None = None,
+    dry_run: bool = False,
+) -> RedriveReport:
+    """`where` is SQL over the columns of the source and origin_topic, reason and kind, as `triage` shows them."""
+    letters = dead_letters(spark, [group], namesrv=namesrv, start=start, end=end)
+    if where is not None:
+        letters = letters.where(where)
+    # Plain values only: the function is sent to workers.
+    letters = letters.select("offset_msg_id")
+    sent = letters.mapInArrow(_Redriver(namesrv, dry_run), _RESULT)
+    rows = sent.collect()
+    counts = {
+        outcome: sum(row["outcome"] == outcome for row in rows) for outcome in (SENT, BEFORE, FAILED, WOULD)
+    }
+    topics: dict[str, int] = {}
+    for row in rows:
+        if row["outcome"] in (SENT, WOULD):
+            topics[row["topic"]] = topics.get(row["topic"], 0) + 1
+    failures = [
+        {"offset_msg_id": row["offset_msg_id"], "topic": row["topic"], "problem": row["problem"]}
+        for row in rows
+        if row["outcome"] == FAILED
+    ]
+    return RedriveReport(
+        group,
+        len(rows),
+        counts[SENT] + counts[WOULD],
+        counts[BEFORE],
+        counts[FAILED],
+        topics,
+        failures[:20],
+        dry_run,
+    )
+
+
+class _Redriver:
+    """What a task does with its share of the dead letters."""
+
+    def __init__(self, namesrv: str, dry_run: bool) -> None:
+        self._namesrv = namesrv
+        self._dry_run = dry_run
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        names = ["offset_msg_id", "topic", "outcome", "problem"]
+        for batch in batches:
+            ids = batch.column(0).to_pylist()
+            done = asyncio.run(self._send_all(ids))
+            columns = [pa.array([row[at] for row in done], pa.string()) for at in range(len(names))]
+            yield pa.RecordBatch.from_arrays(columns, names=names)
+
+    async def _send_all(self, ids: list[str]) -> list[tuple[str, str | None, str, str | None]]:
+        async with Cluster(self._namesrv, timeout_s=10) as cluster:
+            sender = Sender(cluster, "orbitmq-redrive")
+            free = asyncio.Semaphore(AT_ONCE)
+
+            async def one(offset_id: str) -> tuple[str, str | None, str, str | None]:
+                async with free:
+                    topic: str | None = None
+                    try:
+                        message = await message_by_offset_id(cluster, offset_id)
+                        topic = origin_topic(message)
+                        if topic is None:
+                            return offset_id, None, FAILED, "it does not tell which topic it came from"
+                        if await cluster.find_route(topic) is None:
+                            return offset_id, topic, FAILED, f"topic '{topic}' does not exist any more"
+                        if await _is_there(cluster, topic, redriven_id(message)):
+                            return offset_id, topic, BEFORE, None
+                        if self._dry_run:
+                            return offset_id, topic, WOULD, None
+                        await sender.send(redriven(message, topic))
+                    except OrbitMQError as error:
+                        return offset_id, topic, FAILED, str(error)
+                    return offset_id, topic, SENT, None
+
+            return list(await asyncio.gather(*map(one, ids)))
+
+
+async def _is_there(cluster: Cluster, topic: str, msg_id: str) -> bool:
+    try:
+        await messages_by_id(cluster, topic, msg_id)
+    except NotFound:
+        return False
+    return True
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = new_parser("redrive", "Send dead letters that match a condition back to their topics.")
+    parser.add_argument("group", metavar="GROUP", help="the consumer group")
+    parser.add_argument(
+        "--where", metavar="SQL", help="\"kind LIKE '%%timed out%%' AND reconsume_times < 20\""
+    )
+    parser.add_argument("--from", dest="start", metavar="TIME", help="died at or after this time")
+    parser.add_argument("--until", metavar="TIME", help="died before this time")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be sent")
+
+    def work(spark: SparkSession, args: argparse.Namespace, tell: Tell) -> RedriveReport:
+        with stages_told(spark, tell):
+            return redrive(
+                spark,
+                args.group,
+                namesrv=args.namesrv,
+                where=args.where,
+                start=moment(args.start) if args.start else None,
+                end=moment(args.until) if args.until else None,
+                dry_run=args.dry_run,
+            )
+
+    return run_main(parser, work, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

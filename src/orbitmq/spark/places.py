@@ -1,0 +1,275 @@
+"""Asks the cluster where things are: which queues there are, where they begin and end, which message a time means."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from orbitmq.spark.brokers import Brokers
+from orbitmq.spark.errors import BadOption, BrokerLost, SourceError
+from orbitmq.spark.offsets import Named, Offsets
+from orbitmq.spark.options import ReadOptions
+from orbitmq.wire.codes import PullFlag, RequestCode, ResponseCode
+from orbitmq.wire.command import Command, request
+from orbitmq.wire.errors import WireError
+from orbitmq.wire.fastjson import MessageQueue
+from orbitmq.wire.message import Message, decode_records
+from orbitmq.wire.topics import TOOLS_GROUP, is_system_topic
+
+log = logging.getLogger("orbitmq.spark")
+
+T = TypeVar("T")
+
+PAUSE_S: Final = 0.5
+_FIRST_STEP: Final = 32
+_NOTHING: Final = (
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+)
+
+
+class Bounds(NamedTuple):
+    """The first offset of a queue and the one behind its last."""
+
+    first: int
+    end: int
+
+
+def patiently(work: Callable[[], T], timeout_s: float) -> T:
+    """Does it again until it works, as long as trying again can help."""
+    give_up = time.monotonic() + timeout_s
+    while True:
+        try:
+            return work()
+        except SourceError as error:
+            if not error.retryable or time.monotonic() >= give_up:
+                raise
+            log.warning("%s; trying again", error)
+            time.sleep(PAUSE_S)
+
+
+def find_queues(brokers: Brokers, options: ReadOptions, *, may_be_none: bool = False) -> list[MessageQueue]:
+    """The queues that the options name, in one order. A topic that nobody has is an error."""
+    if options.pattern is not None:
+        topics = _matching(brokers.topics(), options.pattern)
+    else:
+        topics = list(options.topics or dict.fromkeys(name.topic for name in options.assigned))
+    found: list[MessageQueue] = []
+    for topic in topics:
+        # A topic that matches may be deleted at any moment; one that was named must be there.
+        route = (
+            brokers.route(topic, refresh=True)
+            if options.pattern is None
+            else brokers.find_route(topic, refresh=True)
+        )
+        if route is not None:
+            found += route.read_queues()
+    if options.assigned:
+        found = _assigned(found, options.assigned)
+    if not found and not may_be_none:
+        name = "subscribePattern" if options.pattern is not None else "subscribe"
+        raise BadOption(name, "there is no topic to read", hint="check the names with `orbitmq topic list`")
+    return sorted(set(found))
+
+
+def _matching(topics: Iterable[str], pattern: str) -> list[str]:
+    """Whole names; retry and dead-letter topics only where the pattern spells out their `%`."""
+    whole = re.compile(pattern)
+    return [
+        topic
+        for topic in topics
+        if whole.fullmatch(topic) and not is_system_topic(topic) and ("%" not in topic or "%" in pattern)
+    ]
+
+
+def _assigned(found: Sequence[MessageQueue], assigned: Iterable[Named]) -> list[MessageQueue]:
+    chosen: list[MessageQueue] = []
+    for name in assigned:
+        fitting = [
+            queue
+            for queue in found
+            if (queue.topic, queue.queue_id) == (name.topic, name.queue_id)
+            and name.broker in (None, queue.broker_name)
+        ]
+        if not fitting:
+            there = ", ".join(f"{q.broker_name}/{q.queue_id}" for q in found if q.topic == name.topic)
+            raise BadOption(
+                "assign",
+                f"topic {name.topic!r} has no queue {name.queue_id}{f' on {name.broker}' if name.broker else ''}",
+                hint=f"its queues are {there}",
+            )
+        chosen += fitting
+    return chosen
+
+
+def bounds_of(
+    brokers: Brokers, queues: Iterable[MessageQueue], on_loss: Callable[[BrokerLost], None] | None = None
+) -> dict[MessageQueue, Bounds]:
+    """Where each queue begins and ends. With `on_loss`, queues whose broker is away are left out and told."""
+    by_broker: dict[str, list[MessageQueue]] = {}
+    for queue in queues:
+        by_broker.setdefault(queue.broker_name, []).append(queue)
+    found: dict[MessageQueue, Bounds] = {}
+    for members in by_broker.values():
+        try:
+            found.update(_bounds_at_one_broker(brokers, members))
+        except BrokerLost as error:
+            if on_loss is None:
+                raise
+            on_loss(error)
+    return found
+
+
+def _bounds_at_one_broker(brokers: Brokers, queues: Sequence[MessageQueue]) -> dict[MessageQueue, Bounds]:
+    addrs = list(brokers.members(queues[0]).values())
+    if not addrs:
+        brokers.readable(queues[0])  # says what is wrong
+    for addr in addrs:
+        codes = (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)
+        asked = [(addr, request(code, _queue_ext(queue))) for queue in queues for code in codes]
+        try:
+            answers = [int(answer.ext["offset"]) for answer in brokers.ask_all(asked)]
+        except BrokerLost:
+            if addr == addrs[-1]:
+                raise
+            continue
+        return {queue: Bounds(*answers[2 * i : 2 * i + 2]) for i, queue in enumerate(queues)}
+    raise BrokerLost(f"no member of {queues[0].broker_name} answers")
+
+
+def offsets_at(
+    brokers: Brokers, times_ms: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds]
+) -> Offsets:
+    """The first message of each queue stored at that time or later; the end where there is none.
+
+    Brokers answer roughly: some give the nearest message, or any of several with one time. So the answer is only
+    where to look: the message found must be late enough, and the one before it too early.
+    """
+    queues = list(times_ms)
+    asked = [
+        (
+            brokers.readable(queue),
+            request(
+                RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+                {**_queue_ext(queue), "timestamp": str(times_ms[queue])},
+            ),
+        )
+        for queue in queues
+    ]
+    found: Offsets = {}
+    guesses = [int(answer.ext["offset"]) for answer in brokers.ask_all(asked)]
+    for queue, guess in zip(queues, guesses, strict=True):
+        first, end = bounds[queue]
+        found[queue] = _first_late(brokers, queue, times_ms[queue], max(first, min(guess, end)), first, end)
+    return found
+
+
+def _first_late(brokers: Brokers, queue: MessageQueue, time_ms: int, guess: int, first: int, end: int) -> int:
+    """Widens steps around the guess until the border lies between two looks, then halves."""
+
+    def late(offset: int) -> bool:
+        messages = peek(brokers, queue, offset, 1)
+        return bool(messages) and messages[0].store_ms >= time_ms
+
+    low, high = (
+        first - 1,
+        end,
+    )  # `low` is known to be early (or before all), `high` to be late (or behind all)
+    step = 1
+    if guess < end and not late(guess):
+        low, step = guess, _FIRST_STEP
+        while low + step < high and not late(low + step):
+            low, step = low + step, 2 * step
+        high = min(high, low + step)
+    else:
+        high = guess
+        while high - step > low and late(high - step):
+            high, step = high - step, _FIRST_STEP if step == 1 else 2 * step
+        low = max(low, high - step)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if late(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def peek(brokers: Brokers, queue: MessageQueue, offset: int, count: int) -> list[Message]:
+    """A few messages from an offset on; none where there are none."""
+    answer = brokers.ask(brokers.readable(queue), peek_request(queue, offset, count), *_NOTHING)
+    if answer.code != ResponseCode.SUCCESS:
+        return []
+    try:
+        return decode_records(answer.body.tobytes(), check_crc=False)
+    except WireError as error:
+        raise SourceError(
+            f"messages of {queue.topic!r} at offset {offset} cannot be read: {error}"
+        ) from error
+
+
+def peek_request(queue: MessageQueue, offset: int, count: int) -> Command:
+    ext = {
+        "consumerGroup": TOOLS_GROUP,
+        "queueOffset": str(offset),
+        "maxMsgNums": str(count),
+        "sysFlag": str(PullFlag.SUBSCRIPTION),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
+        **_queue_ext(queue),
+    }
+    return request(RequestCode.PULL_MESSAGE, ext)
+
+
+def mean_sizes(brokers: Brokers, offsets: Offsets) -> dict[MessageQueue, float]:
+    """About how many bytes a message has from these places on, told by the few that one pull gives."""
+    asked = [(brokers.readable(queue), peek_request(queue, offset, 32)) for queue, offset in offsets.items()]
+    means: dict[MessageQueue, float] = {}
+    for (queue, offset), answer in zip(offsets.items(), brokers.ask_all(asked, *_NOTHING), strict=True):
+        count = int(answer.ext["nextBeginOffset"]) - offset if answer.code == ResponseCode.SUCCESS else 0
+        if count > 0 and len(answer.body):
+            means[queue] = len(answer.body) / count
+    return means
+
+
+def committed(brokers: Brokers, group: str, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int | None]:
+    """Where a group stands; None where it never was."""
+    asked = [
+        (
+            brokers.readable(q),
+            request(RequestCode.QUERY_CONSUMER_OFFSET, {**_queue_ext(q), "consumerGroup": group}),
+        )
+        for q in queues
+    ]
+    answers = brokers.ask_all(asked, ResponseCode.QUERY_NOT_FOUND)
+    return {
+        queue: int(answer.ext["offset"]) if answer.code == ResponseCode.SUCCESS else None
+        for queue, answer in zip(queues, answers, strict=True)
+    }
+
+
+def commit(brokers: Brokers, group: str, offsets: Offsets) -> None:
+    """Reports progress; queues whose master is away are left out, the next report brings them along."""
+    asked = [
+        (
+            master,
+            request(
+                RequestCode.UPDATE_CONSUMER_OFFSET,
+                {**_queue_ext(queue), "consumerGroup": group, "commitOffset": str(offset)},
+            ),
+        )
+        for queue, offset in offsets.items()
+        if (master := brokers.master(queue)) is not None
+    ]
+    brokers.ask_all(asked)
+
+
+def _queue_ext(queue: MessageQueue) -> dict[str, str]:
+    return {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}

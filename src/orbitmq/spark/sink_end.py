@@ -1,0 +1,154 @@
+"""Ending half messages: commit or roll back, in order, many in flight, repeated until the broker has answered.
+
+OrbitMQ ends a transaction once: to repeat a commit is always safe there. The Java broker would deliver the message a
+second time, so after a lost answer its topic is searched for the message's id first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Final
+
+from orbitmq.client.admin.messages import messages_by_id
+from orbitmq.client.cluster import Cluster
+from orbitmq.client.errors import NotFound, OrbitMQError, Unreachable
+from orbitmq.wire.codes import OrbitCode, RequestCode, ResponseCode, SysFlag
+from orbitmq.wire.command import Command, request
+from orbitmq.wire.message import Message, decode_records
+from orbitmq.wire.properties import Prop
+from orbitmq.wire.topics import SCHEDULE_TOPIC, TIMER_TOPIC
+
+AT_ONCE: Final = 512
+PAUSE_S: Final = 0.2
+LONGEST_PAUSE_S: Final = 2.0
+
+Pair = tuple[int, int]
+
+_DELAYS: Final = frozenset({Prop.DELAY, Prop.TIMER_DELAY_SEC, Prop.TIMER_DELAY_MS, Prop.TIMER_DELIVER_MS})
+
+
+async def is_native(cluster: Cluster, addr: str) -> bool:
+    """Whether a broker is OrbitMQ: it then ends a transaction only once, and can delay transactional messages."""
+    command = request(OrbitCode.LIST_HALF_MESSAGES, {"maxNum": "1", "fromOffset": "0"})
+    answer = await cluster.request(
+        addr, command, accept=(ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+    )
+    return answer.code == ResponseCode.SUCCESS
+
+
+class Ender:
+    """Ends half messages of one producer group."""
+
+    def __init__(
+        self, cluster: Cluster, group: str, *, retry_timeout_s: float, ordered: bool = False
+    ) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._retry_timeout_s = retry_timeout_s
+        self._ordered = ordered
+
+    async def commit(self, broker: str, pairs: Iterable[Pair], *, perhaps_before: bool) -> int:
+        """Commits the half messages of one broker in this order; how many there were.
+
+        `perhaps_before` says that an earlier run may have committed some of them.
+        """
+        return await self._end_all(broker, pairs, SysFlag.TX_COMMIT, perhaps_before)
+
+    async def roll_back(self, broker: str, pairs: Iterable[Pair]) -> int:
+        return await self._end_all(broker, pairs, SysFlag.TX_ROLLBACK, False)
+
+    async def _end_all(self, broker: str, pairs: Iterable[Pair], how: int, perhaps_before: bool) -> int:
+        addr = await self._cluster.broker_addr(broker)
+        native = await is_native(self._cluster, addr)
+        # Its processors run side by side, so only one at a time keeps its order.
+        at_once = 1 if self._ordered and not native else AT_ONCE
+        rest = iter(pairs)
+        done = 0
+        while slice_ := list(islice(rest, at_once)):
+            await self._end_slice(broker, slice_, how, native, perhaps_before)
+            done += len(slice_)
+        return done
+
+    async def _end_slice(
+        self, broker: str, pairs: Sequence[Pair], how: int, native: bool, perhaps_before: bool
+    ) -> None:
+        now = asyncio.get_running_loop().time
+        pause_s, give_up_at = PAUSE_S, 0.0
+        open_pairs = list(pairs)
+        while True:
+            if perhaps_before and not native and how == SysFlag.TX_COMMIT:
+                open_pairs = [pair for pair in open_pairs if not await self._is_delivered(broker, pair)]
+            addr = await self._cluster.broker_addr(broker)
+            outcomes = await asyncio.gather(
+                *(self._end(addr, pair, how) for pair in open_pairs), return_exceptions=True
+            )
+            failed: list[tuple[Pair, OrbitMQError]] = []
+            for pair, outcome in zip(open_pairs, outcomes, strict=True):
+                if isinstance(outcome, OrbitMQError):
+                    # A broker does not remember for ever how a transaction ended; its message tells.
+                    if not (perhaps_before and _is_over(outcome) and await self._is_delivered(broker, pair)):
+                        failed.append((pair, outcome))
+                elif isinstance(outcome, BaseException):
+                    raise outcome
+            if not failed:
+                return
+            first = failed[0][1]
+            give_up_at = give_up_at or now() + self._retry_timeout_s
+            lasting = [
+                error for _, error in failed if not (error.retryable or isinstance(error, Unreachable))
+            ]
+            if lasting or now() + pause_s > give_up_at:
+                raise lasting[0] if lasting else first
+            open_pairs = [pair for pair, _ in failed]
+            perhaps_before = True
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+
+    async def _end(self, addr: str, pair: Pair, how: int) -> Command:
+        log_offset, half_offset = pair
+        fields = {
+            "producerGroup": self._group,
+            "tranStateTableOffset": str(half_offset),
+            "commitLogOffset": str(log_offset),
+            "commitOrRollback": str(how),
+            "fromTransactionCheck": "false",
+            "msgId": f"{log_offset:016X}",
+        }
+        return await self._cluster.request(addr, request(RequestCode.END_TRANSACTION, fields))
+
+    async def _is_delivered(self, broker: str, pair: Pair) -> bool:
+        """Looks for the real message of a half message, by the id that both carry."""
+        half = await self._half(await self._cluster.broker_addr(broker), pair[0])
+        topic = half.properties.get(Prop.REAL_TOPIC)
+        # A delayed message waits for its time in a topic of the broker.
+        for place in (
+            (topic, TIMER_TOPIC, SCHEDULE_TOPIC) if _DELAYS.intersection(half.properties) else (topic,)
+        ):
+            if place:
+                with suppress(NotFound):
+                    await messages_by_id(self._cluster, place, half.msg_id)
+                    return True
+        return False
+
+    async def _half(self, addr: str, log_offset: int) -> Message:
+        command = request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(log_offset)})
+        answer = await self._cluster.request(addr, command)
+        return decode_records(answer.body)[0]
+
+
+def _is_over(error: OrbitMQError) -> bool:
+    return error.code == ResponseCode.SYSTEM_ERROR
+
+
+async def open_halves(cluster: Cluster, addr: str, group: str) -> list[Pair]:
+    """The half messages of a group that nobody has ended yet; none where the broker cannot list them."""
+    if not await is_native(cluster, addr):
+        return []
+    from orbitmq.client.admin.half import half_messages
+    from orbitmq.wire.message_id import parse_offset_msg_id
+
+    listed = await half_messages(cluster, group=group, max_num=100_000, broker=addr)
+    return [(parse_offset_msg_id(half.offset_msg_id)[2], half.half_offset) for half in listed.messages]

@@ -1,0 +1,183 @@
+"""The sending half of a write task: many rows in flight, every answer awaited, a busy broker given time.
+
+Under `exactly-once` each row becomes a half message, which no consumer sees. A send whose answer is lost is simply
+done again: a half message that nobody reports is never committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from orbitmq.client.cluster import Cluster
+from orbitmq.client.errors import BadRequest, NotFound, OrbitMQError, Unreachable
+from orbitmq.client.sender import Outgoing, Receipt, Sender
+from orbitmq.spark.sink_end import is_native
+from orbitmq.spark.sink_handles import Handles
+from orbitmq.spark.sink_options import SinkOptions
+from orbitmq.spark.sink_rows import BadRow, Row, name_of
+from orbitmq.wire.codes import SysFlag
+from orbitmq.wire.fastjson import MessageQueue
+from orbitmq.wire.java_hash import string_hash
+from orbitmq.wire.message_id import parse_offset_msg_id
+from orbitmq.wire.properties import NAME_END, PAIR_END, Prop
+
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 2.0
+
+
+class _Todo(NamedTuple):
+    number: int
+    row: Row
+    message: Outgoing
+    queue: MessageQueue | None
+
+
+class TaskSender:
+    def __init__(self, cluster: Cluster, options: SinkOptions, group: str, task: int) -> None:
+        self.handles = Handles()
+        self.rows = 0
+        self.bytes = 0
+        self.ordered = False
+        self._cluster = cluster
+        self._options = options
+        self._group = group
+        self._task = task
+        self._sender = Sender(cluster, group)
+        pairs = {Prop.TRANSACTION_PREPARED: "true", Prop.PRODUCER_GROUP: group}
+        self._half_text = "".join(f"{PAIR_END}{name}{NAME_END}{value}" for name, value in pairs.items())
+        self._delays_checked = False
+
+    async def send(self, rows: Iterator[Row]) -> None:
+        """Sends the rows of one Arrow batch; returns when every one of them is stored."""
+        todo = [await self._prepared(index, row) for index, row in enumerate(rows)]
+        receipts: list[Receipt | None] = [None] * len(todo)
+        lanes = self._lanes(todo)
+
+        async def work() -> None:
+            # All workers share the lanes: whoever is free takes the next one.
+            while lanes:
+                for item in lanes.pop():
+                    receipts[item.number] = await self._stored(item)
+
+        await _together([work] * min(self._options.max_in_flight, len(lanes)))
+        for receipt in receipts:
+            assert receipt is not None
+            if self._options.transactional:
+                log_offset = parse_offset_msg_id(receipt.offset_msg_id)[2]
+                self.handles.add(receipt.broker, log_offset, receipt.queue_offset)
+        self.rows += len(todo)
+        self.bytes += sum(len(item.row.body) for item in todo)
+
+    def _lanes(self, todo: Sequence[_Todo]) -> list[list[_Todo]]:
+        """Rows that must not overtake each other share a lane; half messages get their order at the commit."""
+        if self._options.transactional:
+            return [[item] for item in reversed(todo)]
+        lanes: list[list[_Todo]] = []
+        of_queue: dict[MessageQueue, list[_Todo]] = {}
+        for item in todo:
+            if item.queue is None:
+                lanes.append([item])
+            elif item.queue in of_queue:
+                of_queue[item.queue].append(item)
+            else:
+                lanes.append(of_queue.setdefault(item.queue, [item]))
+        lanes.reverse()
+        return lanes
+
+    async def _prepared(self, index: int, row: Row) -> _Todo:
+        if len(row.body) > self._options.max_body_bytes:
+            raise BadRow(
+                f"{self._name(index, row)}: the body has {len(row.body):,} bytes, "
+                f"allowed are {self._options.max_body_bytes:,} (option maxBodyBytes)",
+                hint="split or compress it before the write; the broker's limit is maxMessageSize",
+            )
+        if row.is_delayed and self._options.transactional and not self._delays_checked:
+            await self._check_delays(index, row)
+        try:
+            message = self._sender.prepare(
+                row.topic,
+                row.body,
+                tag=row.tag,
+                keys=row.keys,
+                properties=row.properties,
+                delay_level=row.delay_level,
+                deliver_ms=row.deliver_ms,
+            )
+        except BadRequest as error:
+            raise BadRow(f"{self._name(index, row)}: {error}", hint=error.hint) from error
+        if self._options.transactional:
+            message = replace(
+                message,
+                sys_flag=message.sys_flag | SysFlag.TX_PREPARED,
+                properties=message.properties + self._half_text,
+            )
+        queue = None
+        if row.order_key is not None:
+            self.ordered = True
+            queue = await self._queue_of(index, row, row.order_key)
+        return _Todo(index, row, message, queue)
+
+    def _name(self, index: int, row: Row) -> str:
+        return name_of(row, self.rows + index, self._task)
+
+    async def _queue_of(self, index: int, row: Row, order_key: str) -> MessageQueue:
+        queues = (await self._cluster.publish_route(row.topic)).publish_queues()
+        if not queues:
+            raise NotFound(
+                f"{self._name(index, row)}: topic '{row.topic}' has no writable queue",
+                hint=f"see `orbitmq topic route {row.topic}`",
+            )
+        return queues[abs(string_hash(order_key)) % len(queues)]
+
+    async def _check_delays(self, index: int, row: Row) -> None:
+        """A Java broker would deliver the half message itself after the delay, so that is refused."""
+        route = await self._cluster.publish_route(row.topic)
+        for name, addr in route.masters().items():
+            if not await is_native(self._cluster, addr):
+                raise BadRow(
+                    f"{self._name(index, row)} asks for a delay, and broker {name} cannot delay "
+                    "transactional messages",
+                    hint='use .option("delivery", "at-least-once") for delayed rows on this broker',
+                )
+        self._delays_checked = True
+
+    async def _stored(self, item: _Todo) -> Receipt:
+        """Sends until it is stored; gives up when the trouble lasts longer than `retryTimeoutMs`."""
+        now = asyncio.get_running_loop().time
+        pause_s, give_up_at = FIRST_PAUSE_S, 0.0
+        while True:
+            try:
+                if item.queue is None:
+                    return await self._sender.send(item.message)
+                return await self._sender.send(
+                    item.message, queue_id=item.queue.queue_id, broker=item.queue.broker_name
+                )
+            except OrbitMQError as error:
+                give_up_at = give_up_at or now() + self._options.retry_timeout_s
+                if not may_come_right(error) or now() + pause_s > give_up_at:
+                    error.args = (f"{self._name(item.number, item.row)} was not stored: {error}",)
+                    raise
+            # Spread over time, so that those that were refused together do not come back together.
+            await asyncio.sleep(pause_s * (0.5 + self._cluster.rng.random()))
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+
+
+def may_come_right(error: OrbitMQError) -> bool:
+    return error.retryable or isinstance(error, Unreachable)
+
+
+async def _together(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """Runs all; the first error cancels the rest and is raised as itself."""
+
+    async def one(job: Callable[[], Awaitable[None]]) -> None:
+        await job()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for job in jobs:
+                group.create_task(one(job))
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None

@@ -1,0 +1,279 @@
+"""Messages of a store directory as Arrow batches: units give the places, the mapped log gives the records.
+
+A unit that does not lead to its own sound record is damage: reported, and left out unless it should be an error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from orbitmq.spark.columns import decode_page
+from orbitmq.spark.errors import DataLost, SourceError
+from orbitmq.spark.reading import joined_batches
+from orbitmq.spark.spans import as_bytes, at
+from orbitmq.spark.store_queues import (
+    FILLER_SIZE,
+    UNIT,
+    UNIT_DTYPE,
+    LateUnit,
+    StoreQueue,
+    open_files,
+    read_units,
+)
+from orbitmq.store.log_scan import FileBytes
+from orbitmq.store.store_files import COMMIT_LOG, CONSUME_QUEUE, StoreFiles, segment_path
+from orbitmq.wire.message import (
+    FIXED_BYTES,
+    MAGIC_AT,
+    MESSAGE_MAGIC,
+    MESSAGE_MAGIC_V2,
+    PHYSICAL_OFFSET_AT,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    RecordKind,
+    check_record,
+)
+from orbitmq.wire.topics import LMQ_PREFIX, SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+log = logging.getLogger("orbitmq.spark")
+
+CHUNK_BYTES: Final = 4 << 20
+CHUNK_ROWS: Final = 16_384
+# Codes up to here are addresses of ext units, which keep the tag's hash elsewhere.
+MAX_EXT_ADDRESS: Final = -0x80000001
+
+
+class StoreSlice(NamedTuple):
+    """Offsets `start` up to before `end` of one queue. `late` holds the units that its files do not have."""
+
+    topic: str
+    queue_id: int
+    start: int
+    end: int
+    late: tuple[LateUnit, ...] = ()
+
+
+@dataclass(frozen=True)
+class StoreSettings:
+    """How to read a store. Records from `check_from` on in the log are checked by their checksums."""
+
+    path: str
+    log_file_bytes: int
+    queue_file_bytes: int
+    columns: tuple[str, ...]
+    broker: str | None = None
+    tags: frozenset[str] = frozenset()
+    tag_codes: frozenset[int] | None = None
+    check_from: int | None = None
+    fail_on_data_loss: bool = False
+
+
+def cut(queue: StoreQueue, start: int, end: int) -> StoreSlice:
+    late = tuple(unit for unit in queue.late if start <= unit.number < end)
+    return StoreSlice(queue.topic, queue.queue_id, start, end, late)
+
+
+def read_store(settings: StoreSettings, slices: Iterable[StoreSlice]) -> Iterator[pa.RecordBatch]:
+    files = open_files(settings.path)
+    try:
+        reader = _Reader(settings, files)
+        yield from joined_batches(batch for piece in slices for batch in reader.batches(piece))
+    finally:
+        files.close()
+
+
+class _Reader:
+    def __init__(self, settings: StoreSettings, files: StoreFiles) -> None:
+        self._settings = settings
+        self._files = files
+        self._base = -1
+        self._mapped: FileBytes = b""
+
+    def batches(self, piece: StoreSlice) -> Iterator[pa.RecordBatch]:
+        for first, units in self._units(piece):
+            offsets, sizes = units["offset"].astype(np.int64), units["size"].astype(np.int64)
+            numbers = np.arange(first, first + len(units), dtype=np.int64)
+            there = (sizes > 0) & (sizes != FILLER_SIZE) & (offsets >= 0)
+            if not there.all():
+                self._missing(piece, numbers[~there], "the queue has no units for them")
+            if (codes := self._settings.tag_codes) is not None and piece.topic != SCHEDULE_TOPIC:
+                found = units["code"].astype(np.int64)
+                there &= np.isin(found, list(codes)) | (found <= MAX_EXT_ADDRESS)
+            if not there.all():
+                offsets, sizes, numbers = offsets[there], sizes[there], numbers[there]
+            for chunk in _chunks(offsets, sizes, self._settings.log_file_bytes):
+                batch = self._chunk(piece, offsets[chunk], sizes[chunk], numbers[chunk])
+                if batch is not None:
+                    yield batch
+
+    def _units(self, piece: StoreSlice) -> Iterator[tuple[int, npt.NDArray[np.void]]]:
+        """Runs of units of the slice, each with the offset of its first."""
+        per_file = self._settings.queue_file_bytes // UNIT.size
+        directory = f"{CONSUME_QUEUE}/{piece.topic}/{piece.queue_id}"
+        at_offset = piece.start
+        end = min(piece.end, piece.late[0].number) if piece.late else piece.end
+        while at_offset < end:
+            first = at_offset - at_offset % per_file
+            stop = min(end, first + per_file)
+            try:
+                whole = read_units(self._files, directory, first * UNIT.size, self._settings.queue_file_bytes)
+            except OSError as error:
+                self._missing(piece, np.arange(at_offset, stop), f"a file of the queue is gone: {error}")
+            else:
+                units = whole[at_offset - first : stop - first]
+                yield at_offset, units
+                if len(units) < stop - at_offset:
+                    self._missing(
+                        piece, np.arange(at_offset + len(units), stop), "a file of the queue is cut short"
+                    )
+            at_offset = stop
+        yield from self._late_units(piece)
+
+    def _late_units(self, piece: StoreSlice) -> Iterator[tuple[int, npt.NDArray[np.void]]]:
+        numbers = np.array([unit.number for unit in piece.late], dtype=np.int64)
+        borders = np.flatnonzero(np.diff(numbers) != 1) + 1 if len(numbers) else numbers
+        for run in np.split(np.arange(len(numbers)), borders):
+            if len(run):
+                units = np.zeros(len(run), UNIT_DTYPE)
+                units["offset"] = [piece.late[i].offset for i in run]
+                units["size"] = [piece.late[i].size for i in run]
+                units["code"] = [piece.late[i].tags_code for i in run]
+                yield int(numbers[run[0]]), units
+        for before, after in pairwise(numbers.tolist()):
+            if after != before + 1:
+                self._missing(piece, np.arange(before + 1, after), "the log has no sound records for them")
+
+    def _chunk(
+        self,
+        piece: StoreSlice,
+        offsets: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+        numbers: npt.NDArray[np.int64],
+    ) -> pa.RecordBatch | None:
+        base = int(offsets[0]) // self._settings.log_file_bytes * self._settings.log_file_bytes
+        try:
+            mapped = self._file(base)
+        except OSError as error:
+            self._missing(piece, numbers, f"their file of the log is gone: {error}")
+            return None
+        data = as_bytes(mapped)
+        starts = offsets - base
+        own = _own_records(data, base, starts, sizes, piece, numbers)
+        if not own.all():
+            self._missing(piece, numbers[~own], "their places in the log hold something else")
+            starts, numbers = starts[own], numbers[own]
+        checked = self._settings.check_from
+        if checked is not None and len(starts) and base + int(starts[-1]) >= checked:
+            starts, numbers = self._sound(piece, mapped, starts, numbers)
+        if not len(starts):
+            return None
+        try:
+            return self._decoded(data, piece, starts)
+        except SourceError:
+            # Lengths inside a record, or a compressed body, are wrong: find out whose, and read the others.
+            sound, _ = self._sound(piece, mapped, starts, numbers)
+            if len(sound) == len(starts):
+                raise
+            return self._decoded(data, piece, sound) if len(sound) else None
+
+    def _decoded(
+        self, data: npt.NDArray[np.uint8], piece: StoreSlice, starts: npt.NDArray[np.int64]
+    ) -> pa.RecordBatch:
+        settings = self._settings
+        return decode_page(
+            data,
+            columns=settings.columns,
+            topic=piece.topic,
+            broker=settings.broker,
+            starts=starts,
+            tags=settings.tags,
+        )
+
+    def _sound(
+        self,
+        piece: StoreSlice,
+        mapped: FileBytes,
+        starts: npt.NDArray[np.int64],
+        numbers: npt.NDArray[np.int64],
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """One by one, with their checksums."""
+        checks = [check_record(mapped, start, len(mapped)) for start in starts.tolist()]
+        sound = np.array([check.kind is RecordKind.MESSAGE for check in checks], dtype=np.bool_)
+        for index in np.flatnonzero(~sound):
+            self._missing(piece, numbers[index : index + 1], checks[index].reason or "no record lies there")
+        return starts[sound], numbers[sound]
+
+    def _file(self, base: int) -> FileBytes:
+        if base != self._base:
+            self._release()
+            self._mapped = self._files.map(segment_path(COMMIT_LOG, base))
+            self._base = base
+        return self._mapped
+
+    def _release(self) -> None:
+        # Batches are copies, but a view may still wait for the collector; the map then closes with it.
+        self._base, self._mapped = -1, b""
+
+    def _missing(self, piece: StoreSlice, numbers: npt.NDArray[np.int64], why: str) -> None:
+        for run in np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1):
+            if not len(run):
+                continue
+            broker = self._settings.broker or ""
+            lost = DataLost(piece.topic, broker, piece.queue_id, int(run[0]), int(run[-1]) + 1, why)
+            if self._settings.fail_on_data_loss:
+                raise lost
+            log.warning("%s: left out as damaged: %s", self._settings.path, lost)
+
+
+def _own_records(
+    data: npt.NDArray[np.uint8],
+    base: int,
+    starts: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+    piece: StoreSlice,
+    numbers: npt.NDArray[np.int64],
+) -> npt.NDArray[np.bool_]:
+    """Whether each place holds the record that its unit stands for."""
+    inside = (sizes >= FIXED_BYTES) & (starts + sizes <= len(data))
+    places = starts if inside.all() else np.where(inside, starts, 0)
+    if len(data) < FIXED_BYTES:
+        return np.zeros(len(starts), np.bool_)
+    magic = at(data, ">u4")[places + MAGIC_AT]
+    own: npt.NDArray[np.bool_] = (
+        inside & (at(data, ">i4")[places] == sizes) & ((magic == MESSAGE_MAGIC) | (magic == MESSAGE_MAGIC_V2))
+    )
+    if not piece.topic.startswith(LMQ_PREFIX):  # those share the records of other queues
+        own &= at(data, ">i8")[places + QUEUE_OFFSET_AT] == numbers
+        own &= at(data, ">i4")[places + QUEUE_ID_AT] == piece.queue_id
+    own &= at(data, ">i8")[places + PHYSICAL_OFFSET_AT] == base + starts
+    return own
+
+
+def _chunks(offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], file_bytes: int) -> Sequence[slice]:
+    """Runs that lie in one file of the log and are not too large."""
+    if not len(offsets):
+        return []
+    borders = np.flatnonzero(np.diff(offsets // file_bytes)) + 1
+    # Records that go back in the log cannot be laid under one array.
+    borders = np.union1d(borders, np.flatnonzero(np.diff(offsets) <= 0) + 1)
+    chunks: list[slice] = []
+    for first, last in zip([0, *borders.tolist()], [*borders.tolist(), len(offsets)], strict=True):
+        total = np.cumsum(sizes[first:last])
+        done = 0
+        while done < last - first:
+            before = int(total[done - 1]) if done else 0
+            stop = int(np.searchsorted(total, before + CHUNK_BYTES, side="right"))
+            stop = min(max(stop, done + 1), done + CHUNK_ROWS, last - first)
+            chunks.append(slice(first + done, first + stop))
+            done = stop
+    return chunks

@@ -1,0 +1,223 @@
+"""Topics as streams. Spark keeps the offsets in its checkpoint; a batch that is run again reads the same messages.
+
+The stream reader lives in one long process beside the driver, which asks the brokers how far their queues reach. A
+queue that appears later is first noted at its beginning and read from the next batch on, so that every batch is fully
+described by its two offsets.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from orbitmq.client.errors import OrbitMQError
+from orbitmq.spark.batch import SlicePartition
+from orbitmq.spark.brokers import Brokers
+from orbitmq.spark.errors import BrokerLost, DataLost, SourceError, explained
+from orbitmq.spark.offsets import Offsets, from_json, to_json
+from orbitmq.spark.options import ReadOptions
+from orbitmq.spark.places import Bounds, bounds_of, commit, find_queues, mean_sizes, patiently
+from orbitmq.spark.planning import limit_bytes, limit_rows, plan, slices_between
+from orbitmq.spark.starting import resolve_place, within
+from orbitmq.wire.fastjson import MessageQueue
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("orbitmq.spark")
+
+QUEUES_AGE_S: Final = 5.0
+"""How long a list of queues is good for: a new queue is found within this time."""
+
+
+class OrbitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+        self._brokers: Brokers | None = None
+        self._queues: list[MessageQueue] = []
+        self._queues_since = float("-inf")
+        self._target: dict[MessageQueue, Bounds] | None = None
+        self._seen: dict[MessageQueue, Bounds] = {}
+        self._reported: Offsets = {}
+        self._away: set[str] = set()
+        self._last_batch_s = time.monotonic()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks get a copy, and connections stay where they are.
+        return {**self.__dict__, "_brokers": None}
+
+    # --- called by Spark --------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        try:
+            return to_json(patiently(self._initial, self._options.retry_timeout_s))
+        except OrbitMQError as error:
+            raise explained(error) from error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        begin = from_json(start)
+        try:
+            self._report(begin)  # Spark asks only after everything before it is done
+            end = self._available(begin)
+            end = self._admitted(begin, end, limit)
+        except OrbitMQError as error:
+            raise explained(error) from error
+        if end != begin:
+            self._last_batch_s = time.monotonic()
+        return to_json(end)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        options = self._options
+        if options.max_rows_per_trigger is not None:
+            return ReadMaxRows(options.max_rows_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.min_rows_per_trigger is not None:
+            return ReadMinRows(options.min_rows_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        try:
+            self._target = patiently(self._look, self._options.retry_timeout_s)
+        except OrbitMQError as error:
+            raise explained(error) from error
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return to_json({queue: limits.end for queue, limits in self._seen.items()}) or None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        options = self._options
+        tasks = plan(
+            slices_between(from_json(start), from_json(end)),
+            cores=os.cpu_count() or 1,
+            min_partitions=options.min_partitions,
+            max_records=options.max_records_per_partition,
+        )
+        return [SlicePartition(task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from orbitmq.spark.reading import read_slices
+
+        slices = partition.slices if isinstance(partition, SlicePartition) else ()
+        return read_slices(self._options, self._columns, slices)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._report(from_json(end))
+
+    def stop(self) -> None:
+        if self._brokers is not None:
+            self._brokers.close()
+            self._brokers = None
+
+    # --- what is there ----------------------------------------------------------------------------------------
+
+    def _connected(self) -> Brokers:
+        if self._brokers is None:
+            self._brokers = Brokers(self._options.namesrv, self._options.request_timeout_s)
+        return self._brokers
+
+    def _initial(self) -> Offsets:
+        brokers, options = self._connected(), self._options
+        queues = find_queues(brokers, options, may_be_none=options.pattern is not None)
+        return resolve_place(brokers, options, options.start, bounds_of(brokers, queues))
+
+    def _look(self, known: Offsets | None = None) -> dict[MessageQueue, Bounds]:
+        """How far every queue reaches that can be asked now."""
+        brokers = self._connected()
+        now = time.monotonic()
+        if now - self._queues_since >= QUEUES_AGE_S or self._away:
+            try:
+                self._queues = find_queues(brokers, self._options, may_be_none=True)
+                self._queues_since = now
+            except SourceError as error:
+                # A topic whose only broker is away has no route: it may come back, and nothing is lost meanwhile.
+                self._tell_away("routes", error)
+        away: set[str] = set()
+
+        def lost(error: BrokerLost) -> None:
+            away.add(str(error))
+            self._tell_away(str(error), error)
+
+        queues = set(self._queues) | set(known or ())
+        self._seen = bounds_of(brokers, sorted(queues), on_loss=lost)
+        self._away &= away | {"routes"}
+        return self._seen
+
+    def _tell_away(self, key: str, error: SourceError) -> None:
+        if key not in self._away:
+            log.warning("the stream goes on without: %s", error)
+        self._away.add(key)
+
+    def _available(self, begin: Offsets) -> Offsets:
+        found = self._target if self._target is not None else self._look(begin)
+        end = dict(begin)
+        for queue, limits in found.items():
+            if queue not in begin:
+                end[queue] = limits.first
+            elif limits.end < begin[queue]:
+                end[queue] = self._made_anew(queue, begin[queue], limits)
+            else:
+                within(self._options, queue, begin[queue], limits)
+                end[queue] = limits.end
+        return end
+
+    def _made_anew(self, queue: MessageQueue, begin: int, limits: Bounds) -> int:
+        if self._target is not None:
+            return begin  # the target is older than the stream's own progress
+        why = f"the queue ends at {limits.end} now: the broker lost messages, or the topic was deleted and made anew"
+        lost = DataLost(queue.topic, queue.broker_name, queue.queue_id, limits.end, begin, why)
+        if self._options.fail_on_data_loss:
+            raise lost
+        log.warning("reading the queue from its beginning: %s", lost)
+        return limits.end
+
+    # --- admission and progress -------------------------------------------------------------------------------
+
+    def _admitted(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> Offsets:
+        options = self._options
+        if isinstance(limit, ReadAllAvailable):
+            return end
+        waiting = sum(max(end[queue] - begin.get(queue, end[queue]), 0) for queue in end)
+        least = options.min_rows_per_trigger
+        waited_s = time.monotonic() - self._last_batch_s
+        if (
+            least is not None
+            and self._target is None
+            and waiting < least
+            and waited_s < options.max_trigger_delay_s
+        ):
+            return begin
+        if options.max_rows_per_trigger is not None:
+            end = limit_rows(begin, end, options.max_rows_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            starts = {queue: begin[queue] for queue in begin if end.get(queue, 0) > begin[queue]}
+            sizes = mean_sizes(self._connected(), starts)
+            end = limit_bytes(begin, end, sizes, options.max_bytes_per_trigger)
+        return end
+
+    def _report(self, done: Offsets) -> None:
+        """Lag tools see the stream as a consumer group. Failing is no harm: the checkpoint is the truth."""
+        group = self._options.group
+        news = {queue: offset for queue, offset in done.items() if self._reported.get(queue) != offset}
+        if not group or not news:
+            return
+        try:
+            commit(self._connected(), group, news)
+        except OrbitMQError as error:
+            log.warning("the progress of group %s was not reported: %s", group, error)
+            return
+        self._reported.update(news)

@@ -1,0 +1,125 @@
+"""`orbitmq spark NAME`: options, reports, and errors as one line with an exit code."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from orbitmq.cli.main import main
+from orbitmq.client.errors import BadRequest
+from orbitmq.spark.pipelines import PIPELINES
+from orbitmq.spark.pipelines.command import moment, spark_problem
+from tests.spark.topics import Topics, numbered
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.support.server_process import ServerProcess
+
+NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("name", sorted(PIPELINES))
+def test_every_pipeline_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["spark", name, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert f"orbitmq spark {name}" in text and "--master" in text and "--json" in text
+
+
+def test_a_report_as_json_and_as_text(
+    spark: SparkSession,
+    server: ServerProcess,
+    topics: Topics,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    topics.create("CommandArchive", 1)
+    topics.fill("CommandArchive", 0, numbered(30))
+    path = str(tmp_path / "archive")
+    common = ["-n", server.namesrv]
+    assert main(["spark", "archive", path, "-t", "CommandArchive", *common, "--json"]) == 0
+    printed = capsys.readouterr()
+    report = json.loads(printed.out)
+    assert (report["messages"], report["in_archive"]) == (30, {"CommandArchive": 30})
+    assert "30 messages" in printed.err
+    sql = "SELECT topic, count(*) AS n FROM messages GROUP BY topic"
+    assert main(["spark", "query", sql, "-t", "CommandArchive", "--archive", path, *common, "--quiet"]) == 0
+    assert "CommandArchive  30" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "problem"),
+    [
+        (["replay", "NoSuchTopic", "Target", "--from", "1h"], 1, "NoSuchTopic"),
+        (["replay", "A", "B", "--from", "yesterday"], 2, "'yesterday' is not a time"),
+        (["triage", "never_seen_group"], 1, "never_seen_group"),
+        (["rebuild", "no-such-store", "no-such-out"], 3, "holds no commit log"),
+        (["query", "SELECT nonsense FROM messages", "-t", "TBW102"], 1, "nonsense"),
+    ],
+)
+def test_an_error_is_one_line_and_an_exit_code(
+    spark: SparkSession,
+    server: ServerProcess,
+    capsys: pytest.CaptureFixture[str],
+    args: list[str],
+    code: int,
+    problem: str,
+) -> None:
+    assert main(["spark", *args, "-n", server.namesrv, "--quiet"]) == code
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("orbitmq: ")]
+    assert problem in line
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("now", NOW),
+        ("15m", NOW - timedelta(minutes=15)),
+        ("2h ago", NOW - timedelta(hours=2)),
+        ("2026-11-15T10:00+02:00", datetime(2026, 11, 15, 8, 0, tzinfo=UTC)),
+        ("1763200800000", datetime.fromtimestamp(1763200800, UTC)),
+    ],
+)
+def test_times_as_people_write_them(text: str, expected: datetime) -> None:
+    assert moment(text, NOW) == expected
+
+
+def test_a_time_that_is_none_is_refused() -> None:
+    with pytest.raises(BadRequest, match="is not a time"):
+        moment("soon", NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "x.py", line 3, in y
+orbitmq.spark.errors.BadOption: option 'topic': it is missing; name one
+
+\tat org.apache.spark.Foo.bar(Foo.scala:1)""",
+            "option 'topic': it is missing; name one",
+        ),
+        (
+            """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted
+=== Streaming Query ===
+Identifier: [id = 1, runId = 2]
+org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/data/archive. SQLSTATE
+\tat org.apache.spark.Foo.bar(Foo.scala:1)
+Caused by: java.io.IOException: No space left on device
+\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)""",
+            "file:/data/archive cannot be written: No space left on device",
+        ),
+        (
+            "[TABLE_OR_VIEW_NOT_FOUND] The table `x` cannot be found.\nmore",
+            "[TABLE_OR_VIEW_NOT_FOUND] The table `x` cannot be found.",
+        ),
+    ],
+)
+def test_of_what_spark_prints_the_line_that_matters_is_kept(text: str, expected: str) -> None:
+    assert spark_problem(text) == expected

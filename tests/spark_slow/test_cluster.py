@@ -1,0 +1,102 @@
+"""Batch, stream and sink on a real standalone cluster, by spark-submit, and over Spark Connect."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.spark.reading_back import bodies
+from tests.spark.topics import Topics, numbered
+from tests.spark_slow.standalone import ROOT, StandaloneCluster, environment
+from tests.support.server_process import ServerProcess
+
+pytestmark = pytest.mark.slow
+
+COUNT = 2000
+LIMIT_S = 400
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path / "server", flushDiskType="ASYNC_FLUSH") as running:
+        topics = Topics(running.broker_addr)
+        topics.create("ClusterIn", 4)
+        for topic in ("ClusterBatchOut", "ClusterStreamOut"):
+            topics.create(topic, 4)
+        for queue_id in range(4):
+            topics.fill("ClusterIn", queue_id, numbered(COUNT // 4, queue_id * COUNT // 4))
+        topics.close()
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+    with StandaloneCluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+class HasNamesrv(Protocol):
+    @property
+    def namesrv(self) -> str: ...
+
+
+def run_job(where: str, server: HasNamesrv, directory: Path) -> dict[str, object]:
+    command = [sys.executable, "-m", "tests.spark_slow.job", where, server.namesrv, str(directory)]
+    done = subprocess.run(
+        command, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    result: dict[str, object] = json.loads(line.removeprefix("RESULT "))
+    return result
+
+
+def check(server: ServerProcess, result: dict[str, object]) -> None:
+    assert result == {"batch": [COUNT, COUNT, COUNT * 16], "stream0": COUNT, "stream1": 0}
+    expected = Counter(message.body for message in numbered(COUNT))
+    assert bodies(server.namesrv, "ClusterBatchOut") == expected
+    assert bodies(server.namesrv, "ClusterStreamOut") == expected
+
+
+def test_on_a_standalone_cluster(cluster: StandaloneCluster, server: ServerProcess, tmp_path: Path) -> None:
+    check(server, run_job(cluster.master, server, tmp_path))
+    works = [log for log in cluster._directory.glob("work*/app-*/*/stderr") if log.stat().st_size]
+    assert {log.parts[-4] for log in works} == {"work0", "work1"}, "both workers ran tasks"
+
+
+def test_by_spark_submit_with_the_pipelines_file(
+    cluster: StandaloneCluster, server: ServerProcess, tmp_path: Path
+) -> None:
+    import pyspark
+
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    pipeline = ROOT / "src" / "orbitmq" / "spark" / "pipelines" / "archive.py"
+    out = tmp_path / "archive"
+    command = [
+        str(submit),
+        "--master",
+        cluster.master,
+        "--conf",
+        "spark.driver.host=127.0.0.1",
+        str(pipeline),
+    ]
+    command += [str(out), "-t", "ClusterIn", "-n", server.namesrv, "--json"]
+    done = subprocess.run(
+        command, env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    report = json.loads(done.stdout.strip().splitlines()[-1])
+    assert (report["messages"], report["in_archive"]) == (COUNT, {"ClusterIn": COUNT})
+
+
+def test_over_spark_connect(server: ServerProcess, tmp_path: Path) -> None:
+    assert importlib.util.find_spec("grpc") is not None, "Spark Connect needs pyspark[connect]"
+    check(server, run_job("connect", server, tmp_path))
