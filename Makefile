@@ -36,7 +36,8 @@ up: install ## start name server and broker in this terminal, data in ./data (AR
 	$(BIN)/orbitmq server --data ./data $(ARGS)
 
 test: install-spark ## all tests but the slow ones (ARGS="tests/wire -k frame")
-	$(BIN)/python -m pytest -m "not slow and not peer" --ignore tests/spark_slow $(ARGS)
+	$(if $(ARGS),,$(BIN)/python -m pytest -m "not peer" tests/spark)
+	$(BIN)/python -m pytest -m "not slow and not peer" --ignore tests/spark_slow $(if $(ARGS),$(ARGS),--ignore tests/spark)
 
 test-spark: install-spark ## Spark jobs killed, on a cluster of their own, and through Spark Connect
 	$(BIN)/python -m pytest tests/spark_slow $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -168,8 +169,11 @@ def check_keys(hot: Side, plain: Side, messages: list[Message]) -> None:
 
 
 @pytest.fixture
-def sides(tmp_path: Path, _way: None) -> list[Side]:
-    return [Side(tmp_path / "hot", hot=True), Side(tmp_path / "plain", hot=False)]
+def sides(tmp_path: Path, _way: None) -> Iterator[list[Side]]:
+    both = [Side(tmp_path / "hot", hot=True), Side(tmp_path / "plain", hot=False)]
+    yield both
+    for side in both:
+        side.close()
 
 
 def test_the_usual_send_takes_the_fast_way(sides: list[Side]) -> None:

@@ -331,15 +331,22 @@ class PullHandler:
                 pull.overdue = True
                 queue.waiters.append(pull)
                 continue
-            reader = self._broker.store.reader
-            # Only whether there is something matters here: one message is enough.
-            result = reader.read(queue, pull.offset, 1, pull.filter)
-            if result.status in (reading.NO_MATCHED_MESSAGE, reading.OFFSET_OVERFLOW_ONE):
-                pull.offset = max(pull.offset, result.next_offset)
+            if self._waits_on(pull, queue):
                 queue.waiters.append(pull)
                 continue
             self._let_go(pull)
             self._finish(pull)
+
+    def _waits_on(self, pull: Pull, queue: ConsumeQueue) -> bool:
+        """Whether nothing of what came is for this pull; it then goes on behind it."""
+        if pull.filter.is_everything:
+            return pull.offset == queue.max_offset
+        # Only whether there is something matters here: one message is enough.
+        result = self._broker.store.reader.read(queue, pull.offset, 1, pull.filter)
+        if result.status not in (reading.NO_MATCHED_MESSAGE, reading.OFFSET_OVERFLOW_ONE):
+            return False
+        pull.offset = max(pull.offset, result.next_offset)
+        return True
 
     def expire(self, now_ms: int) -> None:
         """Answers held pulls whose time is over, and forgets those whose client has gone."""
