@@ -62,6 +62,7 @@ bench: install ## this broker and the Java broker alternately, with the official
 	$(BIN)/python -m bench.run $(ARGS)
 
 bench-clients: install ## the native client against the Java client, aiokafka and nats-py (ARGS=--docs)
+	$(PIP) install --no-build-isolation -e '.[bench]'
 	$(BIN)/python -m bench.clients $(ARGS)
 
 crash: install ## kill the broker 200 times under load; nothing acknowledged may be lost
