@@ -10,7 +10,7 @@ from orbitmq.client.core import back_off
 from orbitmq.client.errors import OrbitMQError
 from orbitmq.client.message import Message
 from orbitmq.client.offset_store import master_of
-from orbitmq.client.sender import SEND_STATUS
+from orbitmq.client.receipt import SEND_STATUS
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import request
 from orbitmq.wire.fastjson import MessageQueue

@@ -11,10 +11,12 @@ from typing import Final
 import msgspec
 
 from orbitmq.client.cluster import Cluster
+from orbitmq.client.core.retry_rules import RETRIES, RetryRules, SendKind
 from orbitmq.client.errors import BadRequest, NotFound, OrbitMQError, Unreachable
 from orbitmq.client.identity import local_ip
+from orbitmq.client.receipt import SEND_STATUS
 from orbitmq.client.routes import AUTO_CREATE_QUEUES, RoundRobin, TopicRoute
-from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command, request
 from orbitmq.wire.compression import Compression, compress
 from orbitmq.wire.fastjson import MessageQueue
@@ -24,29 +26,6 @@ from orbitmq.wire.topics import DEFAULT_TOPIC, is_send_forbidden, validate_group
 
 COMPRESS_FROM_BYTES: Final = 4096
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
-RETRIES: Final = 2
-
-# Answers after which another broker may still take the message. Java's list, plus SYSTEM_BUSY: a broker that
-# sheds load says so before it stores anything.
-RETRY_ELSEWHERE_CODES: Final = frozenset(
-    {
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.NO_BUYER_ID,
-        ResponseCode.NOT_IN_CURRENT_UNIT,
-    }
-)
-
-# The message is stored under each of these; they differ in how safe it is.
-SEND_STATUS: Final[dict[int, str]] = {
-    ResponseCode.SUCCESS: "SEND_OK",
-    ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
-    ResponseCode.SLAVE_NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
-}
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +68,7 @@ class Sender:
             raise BadRequest(reason, hint="choose another producer group")
         self.cluster = cluster
         self.group = group
-        self.retries = retries
+        self._rules = RetryRules(retries)
         self.compress_from_bytes = compress_from_bytes
         # A random part keeps two senders of one process from making the same id in the same millisecond.
         self.ids = ids or UniqIdFactory(
@@ -160,7 +139,7 @@ class Sender:
         Without a fixed queue another broker is tried after a failure; a queue given by the caller is kept,
         because the caller's order depends on it. All tries together take at most the cluster's timeout.
         """
-        tries = 1 if queue_id is not None else 1 + self.retries
+        tries = 1 if queue_id is not None else self._rules.tries(SendKind.AWAITED)
         failed: list[str] = []
         last: OrbitMQError | None = None
         try:
@@ -173,7 +152,7 @@ class Sender:
                     except OrbitMQError as error:
                         last = error
                         failed.append(queue.broker_name)
-                        if not _try_elsewhere(error):
+                        if not self._rules.worth_another_try(SendKind.AWAITED, error):
                             break
         except TimeoutError:
             if last is None:
@@ -249,12 +228,6 @@ class Sender:
             "n": queue.broker_name,
         }
         return request(RequestCode.SEND_MESSAGE_V2, ext, message.body, oneway=oneway)
-
-
-def _try_elsewhere(error: OrbitMQError) -> bool:
-    if isinstance(error, Unreachable):
-        return True
-    return error.code in RETRY_ELSEWHERE_CODES
 
 
 def _master(route: TopicRoute, queue: MessageQueue) -> str:

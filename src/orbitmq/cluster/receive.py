@@ -17,6 +17,7 @@ log = logging.getLogger("orbitmq.cluster")
 
 RETRY_S: Final = 1.0
 LOOK_S: Final = 0.1
+PATIENCE_S: Final = 3.0
 CONNECT_S: Final = 5.0
 LARGEST_BLOCK_BYTES: Final = 64 << 20
 
@@ -56,8 +57,13 @@ class Receiver:
             self.link.report()
 
     async def _run(self) -> None:
+        looks = 0
         while True:
             address = self._master()
+            looks = looks + 1 if address is None else 0
+            if 0 < looks * LOOK_S < PATIENCE_S:  # this broker may have registered a moment ago
+                await asyncio.sleep(LOOK_S)
+                continue
             problem = (
                 "no name server knows the master's address"
                 if address is None

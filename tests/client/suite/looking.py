@@ -115,6 +115,16 @@ async def running_group_is_reset(world: World) -> None:
             assert bodies(await take(inbox, 20)) == [b"%02d" % n for n in range(20)]
 
 
+async def running_group_without_progress_is_reset(world: World) -> None:
+    """A member that has committed nothing yet can be moved, too."""
+    async with world.client() as mq:
+        topic, group = await world.topic(mq), world.name("group")
+        async with mq.consumer(group, topic, start="first") as inbox:
+            await mq.admin.reset(group, topic, to="latest")
+            await mq.producer(world.name("producers")).send(topic, b"after the reset")
+            assert bodies(await take(inbox, 1)) == [b"after the reset"]
+
+
 async def topics_and_groups_come_and_go(world: World) -> None:
     async with world.client() as mq:
         topic, group = await world.topic(mq), world.name("group")
@@ -138,5 +148,6 @@ SCENARIOS = (
     reader_filters_by_tag,
     lag_and_reset,
     running_group_is_reset,
+    running_group_without_progress_is_reset,
     topics_and_groups_come_and_go,
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from orbitmq.broker.send import Draft
 from orbitmq.broker.timing import rules
+from orbitmq.broker.unique_id import UNIQUE, around_unique_id
 from orbitmq.net.errors import RequestError
 from orbitmq.wire.codes import SysFlag
 from orbitmq.wire.properties import MAX_PROPERTIES_BYTES, Prop, decode_properties
@@ -23,10 +24,8 @@ if TYPE_CHECKING:
     from orbitmq.net.connection import Connection
     from orbitmq.store.consume_queue import ConsumeQueue
 
-_UNIQUE: Final = f"{Prop.UNIQ_KEY}\x01"
 _PLACEHOLDER: Final = "\x03" * 8
 _MOST_SHAPES: Final = 4096
-_LONGEST_TEXT: Final = 8000
 _ASKS: Final = (Prop.DELAY, *rules.TIMER_PROPERTIES)
 # Whatever makes another kind of message of it, or has another room look at it.
 _NOT_COMMON: Final = frozenset(
@@ -78,18 +77,15 @@ class Lane:
         opaque: int | None,
     ) -> bool:
         """Stages a delayed message for this queue; False when it is not a common one."""
-        found = text.find(_UNIQUE)
-        end = text.find("\x02", found)
-        if end < 0:
-            end = len(text)
-        unique = text[found + len(_UNIQUE) : end]
+        parts = around_unique_id(text)
         store = self._broker.store
-        if found < 0 or not unique or not unique.isascii() or len(text) > _LONGEST_TEXT or store.refusal:
+        if parts is None or store.refusal:
             return False
+        before, unique, behind = parts
         if self._cluster != self._broker.config.broker_cluster_name:
             self._cluster = self._broker.config.broker_cluster_name
             self._shapes.clear()
-        place = (text[:found], text[end:], target.topic, target.queue_id)
+        place = (before, behind, target.topic, target.queue_id)
         shape = self._shapes.get(place) or self._learn(*place)
         if shape is None or len(shape.before) + len(unique) + len(shape.behind) > MAX_PROPERTIES_BYTES:
             return False
@@ -127,7 +123,7 @@ class Lane:
 
     def _learn(self, before: str, behind: str, topic: str, queue_id: int) -> Shape | None:
         """The plain way, once, with a placeholder for the unique id."""
-        text = f"{before}{_UNIQUE}{_PLACEHOLDER}{behind}"
+        text = f"{before}{UNIQUE}{_PLACEHOLDER}{behind}"
         properties = decode_properties(text)
         if (
             not any(name in properties for name in _ASKS)

@@ -33,7 +33,7 @@ log = logging.getLogger("orbitmq.broker")
 SLICE_S: Final = 0.004
 """How long one step may hold the loop; clients are served between steps."""
 _FAILED_MS: Final = 1_000
-_APART_MS: Final = 5
+_APART_MS: Final = 20
 """Steps are this far apart: what becomes due meanwhile shares one commit. A message is at most so late for it."""
 _LEAST_QUEUES: Final = 4
 

@@ -18,6 +18,7 @@ import msgspec
 from orbitmq.broker import redraft
 from orbitmq.broker.transaction import records
 from orbitmq.broker.transaction.ledger import Half, Ledger, Outcome
+from orbitmq.broker.unique_id import UNIQUE, around_unique_id
 from orbitmq.net.errors import RequestError
 from orbitmq.wire import topics as names
 from orbitmq.wire.header_fields import Int32, Int64
@@ -34,9 +35,7 @@ if TYPE_CHECKING:
     from orbitmq.wire.message import Message
 
 END_HEAD: Final = b'{"code":37,"'
-_UNIQUE: Final = f"{Prop.UNIQ_KEY}\x01"
 _MOST_SHAPES: Final = 1024
-_LONGEST_TEXT: Final = 8000
 # What makes more of a message than a half message, or is added by the broker itself.
 _NOT_COMMON: Final = frozenset(
     {
@@ -121,14 +120,11 @@ class Lane:
     ) -> bool:
         """Stages a half message for this queue; False when it is not a common one."""
         broker = self._broker
-        found = text.find(_UNIQUE)
-        end = text.find("\x02", found)
-        if end < 0:
-            end = len(text)
-        unique = text[found + len(_UNIQUE) : end]
-        if found < 0 or not unique or not unique.isascii() or len(text) > _LONGEST_TEXT:
+        parts = around_unique_id(text)
+        if parts is None:
             return False
-        shape = self._shapes.get((text[:found], text[end:])) or self._learn(text[:found], text[end:])
+        before, unique, behind = parts
+        shape = self._shapes.get((before, behind)) or self._learn(before, behind)
         if (
             shape is None
             or broker.store.fault is not None
@@ -178,7 +174,7 @@ class Lane:
         return True
 
     def _learn(self, before: str, behind: str) -> Shape | None:
-        text = f"{before}{_UNIQUE}x{behind}"
+        text = f"{before}{UNIQUE}x{behind}"
         properties = decode_properties(text)
         if (
             properties.get(Prop.TRANSACTION_PREPARED) != "true"
@@ -192,7 +188,7 @@ class Lane:
         tag, keys = properties.get(Prop.TAGS), properties.get(Prop.KEYS)
         try:
             shape = Shape(
-                f"{before}{_UNIQUE}".encode(),
+                f"{before}{UNIQUE}".encode(),
                 behind.rstrip("\x02").encode(),
                 properties[Prop.PRODUCER_GROUP],
                 string_hash(tag) if tag else 0,

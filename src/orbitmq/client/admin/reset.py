@@ -7,11 +7,11 @@ import msgspec
 from orbitmq.client.admin.groups import group_brokers, group_connections
 from orbitmq.client.admin.targets import answered, ask_each, body_object, change_each, queue_table
 from orbitmq.client.cluster import Cluster
-from orbitmq.client.errors import BadRequest, NotFound
+from orbitmq.client.errors import BadRequest, NotFound, Refused
 from orbitmq.client.reader import offsets_at
 from orbitmq.client.routes import TopicRoute
 from orbitmq.wire.codes import RequestCode, ResponseCode
-from orbitmq.wire.command import request
+from orbitmq.wire.command import Command, request
 from orbitmq.wire.fastjson import MessageQueue
 
 # Timestamps the broker understands as places rather than times.
@@ -111,19 +111,21 @@ async def apply_reset(cluster: Cluster, plan: ResetPlan) -> ResetPlan:
     done: dict[tuple[str, int], int] = {}
 
     async def reset(broker: str, addr: str) -> None:
-        response = await cluster.request(
-            addr,
-            request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, _order_fields(plan)),
-            accept=(ResponseCode.SUCCESS, ResponseCode.CONSUMER_NOT_ONLINE),
-        )
+        steps = [step for step in plan.queues if step.broker == broker]
+        try:
+            response = await _order(cluster, addr, plan)
+        except Refused as refusal:
+            if not _misses_an_offset(refusal):
+                raise
+            # Java's broker wants an offset in every queue before it moves the members of a group.
+            await _store_offsets(cluster, addr, plan, steps)
+            response = await _order(cluster, addr, plan)
         if response.code == ResponseCode.SUCCESS:
             table = queue_table(body_object(response.body, "the answer to the reset"), "offsetTable")
             done.update({(queue.broker_name, queue.queue_id): int(offset) for queue, offset in table.items()})
             return
-        for step in plan.queues:
-            if step.broker == broker:
-                await _store_offset(cluster, addr, plan, step)
-                done[broker, step.queue_id] = step.to_offset
+        await _store_offsets(cluster, addr, plan, steps)
+        done.update({(broker, step.queue_id): step.to_offset for step in steps})
 
     await change_each({step.broker: masters[step.broker] for step in plan.queues}, reset)
     queues = [
@@ -135,6 +137,18 @@ async def apply_reset(cluster: Cluster, plan: ResetPlan) -> ResetPlan:
         for step in plan.queues
     ]
     return msgspec.structs.replace(plan, queues=queues, applied=True)
+
+
+async def _order(cluster: Cluster, addr: str, plan: ResetPlan) -> Command:
+    return await cluster.request(
+        addr,
+        request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, _order_fields(plan)),
+        accept=(ResponseCode.SUCCESS, ResponseCode.CONSUMER_NOT_ONLINE),
+    )
+
+
+def _misses_an_offset(refusal: Refused) -> bool:
+    return refusal.code == ResponseCode.SYSTEM_ERROR and "not exist" in str(refusal)
 
 
 def _order_fields(plan: ResetPlan) -> dict[str, str]:
@@ -154,14 +168,15 @@ def _order_fields(plan: ResetPlan) -> dict[str, str]:
     return fields
 
 
-async def _store_offset(cluster: Cluster, addr: str, plan: ResetPlan, step: QueueReset) -> None:
-    fields = {
-        "consumerGroup": plan.group,
-        "topic": plan.topic,
-        "queueId": str(step.queue_id),
-        "commitOffset": str(step.to_offset),
-    }
-    await cluster.request(addr, request(RequestCode.UPDATE_CONSUMER_OFFSET, fields))
+async def _store_offsets(cluster: Cluster, addr: str, plan: ResetPlan, steps: list[QueueReset]) -> None:
+    for step in steps:
+        fields = {
+            "consumerGroup": plan.group,
+            "topic": plan.topic,
+            "queueId": str(step.queue_id),
+            "commitOffset": str(step.to_offset),
+        }
+        await cluster.request(addr, request(RequestCode.UPDATE_CONSUMER_OFFSET, fields))
 
 
 async def _committed(
