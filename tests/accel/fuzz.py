@@ -1,4 +1,4 @@
-"""Mutated frames, units and columns for the accelerator: `python -m tests.accel.fuzz EXTENSION SECONDS SEED`.
+"""Mutated frames, records, units and columns for the accelerator: `python -m tests.accel.fuzz EXTENSION SECONDS SEED`.
 
 Ends with 0 when nothing was wrong. A crash, or what a sanitizer finds, ends the process: hence a process of its own.
 """
@@ -12,6 +12,7 @@ from random import Random
 from types import ModuleType
 from typing import Any
 
+from orbitmq.wire.message import encode_record
 from tests.accel import direct
 
 _INTERESTING = (
@@ -171,6 +172,49 @@ class Fuzzer:
             at += size
         assert at == len(records)
 
+    def follow(self) -> None:
+        """Records as a master would send them, then anything."""
+        random = self._random
+        base = random.choice((0, 4096, 1 << 40))
+        parts: list[bytes] = []
+        for _ in range(random.choice((1, 2, 6))):
+            topic, queue_id = f"Topic{random.randrange(21)}", random.randrange(5)
+            text = b"UNIQ_KEY\x01%d\x02TAGS\x01A\x02KEYS\x01a b" % random.randrange(9)
+            record = encode_record(
+                topic=topic,
+                body=random.randbytes(random.choice((0, 1, 70, 200))),
+                properties=random.choice((text, b"", self.mutated(text))),
+                queue_id=queue_id,
+                queue_offset=queue_id,
+                physical_offset=base + sum(map(len, parts)),
+                sys_flag=self.mostly(0, 4, 8, 12, 3),
+                store_ms=self.mostly(5, 6),
+                born_host=random.choice((direct.BORN_HOST, bytes(20))),
+            )
+            parts.append(self.mutated(record) if random.random() < 0.3 else record)
+        data = b"".join(parts)
+        start = min(self.mostly(0, 1, len(data)), len(data))
+        end = max(start, self.mostly(len(data), random.randrange(len(data) + 1)))
+        found = self._module.follow(data, base, start, end, self._topics)
+        assert found == self._module.follow(data[:end], base, start, end, self._topics)
+        if found is not None:
+            reached, _, queues, hashes, offsets = found
+            assert start < reached <= end
+            assert len(hashes) * 2 == len(offsets)
+            units = b"".join(part for _, part in queues)
+            sizes = sum(
+                int.from_bytes(units[at + 8 : at + 12], "big") for at in range(0, len(units), _UNIT_BYTES)
+            )
+            assert sizes == reached - start
+        whole, _ = self._module.whole_records(data, base, self.mostly(1 << 30, 1, 100, 4096))
+        assert 0 <= whole <= len(data)
+        for wrong in ((-1, 5), (5, 0), (5, -1)):
+            try:
+                self._module.whole_records(data, *wrong)
+            except ValueError:
+                continue
+            raise AssertionError(f"{wrong} was taken")
+
     def index(self) -> None:
         random = self._random
         slots, entries = random.choice((1, 7)), random.choice((2, 50))
@@ -204,7 +248,8 @@ class Fuzzer:
                 self.stage()
                 self.gather()
                 self.index()
-                self.calls += 4
+                self.follow()
+                self.calls += 6
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ def test_checksums_of_all_lengths() -> None:
         {"topics": {b"Topic0": ((), "Topic0", 1, "Topic0")}},
         {"topics": {b"Topic0": ((), b"", 1, "Topic0")}},
         {"topics": {b"Topic0": ((), b"\6Topic0", None, "Topic0")}},
-        {"topics": {b"Topic0": ((None,) * 4, b"\6Topic0", 1, "Topic0")}},
+        {"topics": {b"Topic0": (("no queue",) * 4, b"\6Topic0", 1, "Topic0")}},
         {"topics": {b"Topic0": ((direct.Queue("x"),) * 4, b"\6Topic0", 1, "Topic0")}},  # type: ignore[arg-type]
         {"topics": {b"Topic0": ((direct.Queue(1 << 70),) * 4, b"\6Topic0", 1, "Topic0")}},
         {"topics": []},
@@ -67,6 +67,8 @@ def test_wrong_arguments_are_errors_and_nothing_else(changes: dict[str, Any]) ->
 
 def test_a_topic_that_is_not_known_is_left_alone() -> None:
     assert stage(direct.framed(*direct.single(1, b"x", "Other"))) is None
+    nobody = {b"Topic0": ((None,) * 4, b"\6Topic0", 1, "Topic0")}
+    assert stage(direct.framed(*direct.single(1, b"x")), topics=nobody) is None
     assert stage(b"") is None
     assert stage(b"\0\0\0") is None
 
@@ -79,7 +81,7 @@ def test_nothing_is_kept() -> None:
     # The last message of the batch is not plain: what was made of the others is taken back.
     header, body = direct.batch(5, [b"x"] * 20)
     half = taken + direct.framed(header, body[:-1] + b"\xff\xff")
-    broken: dict[bytes, Any] = {**topics, b"Topic0": ((None,) * 4, b"\6Topic0", 1, "Topic0")}
+    broken: dict[bytes, Any] = {**topics, b"Topic0": (("no queue",) * 4, b"\6Topic0", 1, "Topic0")}
     watched = [topics, settings, *settings[2:], *topics.values(), *topics[b"Topic0"][0]]
     watched += [info[3] for info in topics.values()]
 

@@ -20,10 +20,11 @@ SMALL = {"mappedFileSizeCommitLog": 16 * 1024 * 1024}
 
 
 def test_the_switch_leaves_everything_to_python() -> None:
-    code = "from orbitmq import accel; print(accel.stage_frames, accel.put_index, accel.gather)"
+    names = ("stage_frames", "put_index", "gather", "pick", "follow", "whole_records")
+    code = f"from orbitmq import accel; print({', '.join(f'accel.{name}' for name in names)})"
     env = {**os.environ, "PYTHONPATH": str(SOURCE), "ORBITMQ_PURE": "1"}
     ended = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-    assert ended.stdout.split() == ["None"] * 3
+    assert ended.stdout.split() == ["None"] * len(names)
 
 
 @pytest.mark.parametrize("pure", ["1", ""])

@@ -14,6 +14,8 @@ stage_frames: Callable[..., Any] | None = None
 put_index: Callable[..., int] | None = None
 gather: Callable[..., tuple[bytes, int]] | None = None
 pick: Callable[..., tuple[bytes, int, int, int, bytes | None]] | None = None
+follow: Callable[..., tuple[int, int, list[tuple[Any, bytes]], bytes, bytes] | None] | None = None
+whole_records: Callable[..., tuple[int, bool]] | None = None
 
 if not os.environ.get("ORBITMQ_PURE"):
     try:
@@ -25,3 +27,5 @@ if not os.environ.get("ORBITMQ_PURE"):
         put_index = _accel.put_index
         gather = _accel.gather
         pick = _accel.pick
+        follow = _accel.follow
+        whole_records = _accel.whole_records

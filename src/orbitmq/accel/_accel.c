@@ -17,6 +17,12 @@
  *     The records of a filtered pull, from the first unit on, with `count` and `bytes` found before: those whose unit has
  *     one of the 8-byte codes (None: any), and whose property pairs of these names (None: any) have the verdict True. See
  *     pick.h for the states; the key comes with PICK_UNDECIDED.
+ * follow(map, base, pos, end, topics) -> None | (new pos, store time, [(queue, units)], key hashes, key offsets)
+ *     Walks over the consecutive plain records map[pos:end] of a log file that begins at log offset `base`, as far as they
+ *     have the same store time and are the next ones of their queues. Topics as above; None in the place of a queue that
+ *     is not known. See follow.h.
+ * whole_records(data, offset, file size) -> (bytes, sound)
+ *     How much of a piece of the log that lies at `offset` is whole records and blank ends of files.
  * put_index(map, entries_at, slots, count, begin_ms, hashes, offsets, times) -> used slots added
  *     Appends entries to a mapped index file; the caller has seen to room, begin_ms and the header.
  */
@@ -400,10 +406,14 @@ out:
     return result;
 }
 
+#include "follow.h" /* needs what is above */
+
 static PyMethodDef methods[] = {
     {"stage_frames", stage_frames, METH_VARARGS, "Takes consecutive plain send frames; see the top of the source."},
     {"gather", gather, METH_VARARGS, "Records that units point at, from one mapped log file."},
     {"pick", pick, METH_VARARGS, "Records of a filtered pull, from one mapped log file."},
+    {"follow", follow, METH_VARARGS, "Walks over the plain records of another broker's log."},
+    {"whole_records", whole_records, METH_VARARGS, "How much of a piece of a log is whole records."},
     {"put_index", put_index, METH_VARARGS, "Appends entries to a mapped index file; returns how many slots were first used."},
     {NULL, NULL, 0, NULL},
 };

@@ -86,6 +86,7 @@ static int find_queue(Run *r, const Topic *t, int64_t id) {
     PyObject *queues = PyTuple_GET_ITEM(t->info, 0);
     if (id < 0 || id >= PyTuple_GET_SIZE(queues)) return -1;
     PyObject *queue = PyTuple_GET_ITEM(queues, (Py_ssize_t)id);
+    if (queue == Py_None) return -1;
     for (int k = 0; k < r->queues; k++)
         if (r->queue[k].queue == queue) return k;
     if (r->queues == MAX_QUEUES) return -1;

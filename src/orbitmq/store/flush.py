@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
+
+from orbitmq.store.disk import Disk
 
 Job = Callable[[], None]
 Done = Callable[[BaseException | None], None]
@@ -68,3 +70,14 @@ class ThreadRunner:
         """Waits for the jobs already given."""
         self._jobs.put(None)
         self._thread.join(timeout=30)
+
+
+def sync_files(disk: Disk, paths: Iterable[str]) -> None:
+    """For the disk thread: opens the files by name, since the loop may close its own descriptors meanwhile."""
+    for path in paths:
+        if disk.exists(path):
+            fd = disk.open_rw(path)
+            try:
+                disk.fdatasync(fd)
+            finally:
+                disk.close(fd)

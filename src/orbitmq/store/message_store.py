@@ -18,12 +18,13 @@ from orbitmq.store.disk import Disk
 from orbitmq.store.dispatch import Dispatcher
 from orbitmq.store.durability import Copies, Durability, Durable, Waiter
 from orbitmq.store.fault import Fault
-from orbitmq.store.flush import InlineRunner, Runner
+from orbitmq.store.flush import InlineRunner, Runner, sync_files
 from orbitmq.store.flush_note import FlushNote
 from orbitmq.store.inner_message import InnerMessage, PutResult
 from orbitmq.store.key_index import IndexService
 from orbitmq.store.mark import FILE_NAME as MARK_FILE
 from orbitmq.store.mark import QueueEnds, RecoveryMark
+from orbitmq.store.next_segment import NextSegment
 from orbitmq.store.queue_table import QueueTable
 from orbitmq.store.reading import QueueReader, ReadLimits
 from orbitmq.store.recovery import recover
@@ -72,14 +73,19 @@ class MessageStore(QueueTable):
         self.on_arrival: Callable[[ConsumeQueue], None] | None = None
         self.on_growth: Callable[[], None] | None = None  # more is written, or on the device
         self.copies: Copies | None = None
+        self.copied_to: int | None = (
+            None  # where given, nothing behind it is shown: it might be cut away again
+        )
         self.fault: Fault | None = None
         self.durability: Durability
         self._lock: FileLock | None = None
         self._waiting_dispatch: list[tuple[int, Staged]] = []
+        self._shown_to = 0
+        self.held_from: int | None = None  # a slave's log from there on is in no queue yet
         self._last_flush_ms = 0
         self._last_sync_ms = 0
         self._opened = False
-        self._preparing_segment = False
+        self._next_segment = NextSegment(self.log, disk, self._runner)
 
     def _path(self, *parts: str) -> str:
         return os.path.join(self.settings.root, *parts)
@@ -117,6 +123,7 @@ class MessageStore(QueueTable):
         self.mark.forget_behind(report.log_end)
         self.flush_note.open(report.log_end, self.checkpoint.physic_ms)
         self.log.start_at(report.log_end)
+        self._shown_to = report.log_end
         self.log.store_ms = self.log.committed_ms = report.last_store_ms
         self.durability = Durability(
             self.log,
@@ -136,7 +143,7 @@ class MessageStore(QueueTable):
         """Orderly stop: everything on disk, the mark of a running broker removed. Safe to call twice."""
         if not self._opened:
             return
-        self._opened = False
+        self._opened = self._next_segment.wanted = False
         self._runner.close()
         clean = self.fault is None and not self.durability.failed
         try:
@@ -157,9 +164,9 @@ class MessageStore(QueueTable):
             self.dispatcher.dispatch(staged)
         self._waiting_dispatch.clear()
         self.dispatcher.write_out()
-        self._sync_files(self._unsynced_paths())
+        sync_files(self.disk, self._unsynced_paths())
         index_ms = self.index.flush() if self.index is not None else self.checkpoint.index_ms
-        self._save_checkpoint(self.log.position, self.log.committed_ms, index_ms, self.queue_ends())
+        self._save_checkpoint(self._queues_end(), self.log.committed_ms, index_ms, self.queue_ends())
 
     def _release(self) -> None:
         if self.index is not None:
@@ -172,9 +179,12 @@ class MessageStore(QueueTable):
             self._lock.release()
             self._lock = None
 
-    def delete_topic(self, topic: str) -> None:
-        """Forgets the queues of a topic and deletes their files; the log keeps the records until it is cleaned."""
-        self.mark.forget_topic(topic, self.log.position)
+    def delete_topic(self, topic: str, log_end: int | None = None) -> None:
+        """Forgets the queues of a topic and deletes their files; the log keeps the records until it is cleaned.
+
+        `log_end`: where the log ended at that moment; a slave hears of it later.
+        """
+        self.mark.forget_topic(topic, self.log.position if log_end is None else log_end)
         for queue in self._remove_queues(topic):
             self.dispatcher.forget(queue)
             for _, staged in self._waiting_dispatch:
@@ -231,11 +241,15 @@ class MessageStore(QueueTable):
         self.publish(staged)
         return self.log.position
 
-    def publish(self, staged: Staged) -> None:
-        """What the log has got becomes visible: now, or after the flush when acks mean flushed."""
+    def publish(self, staged: Staged, end: int | None = None) -> None:
+        """What the log has got, up to `end`, becomes visible: now, or when it is as safe as an ack says."""
         if self.settings.sync_flush:
-            self._waiting_dispatch.append((self.log.position, staged))
+            self._waiting_dispatch.append((self.log.position if end is None else end, staged))
             self.durability.kick()
+            if end is not None:  # it may have been on the device before it could be shown
+                self._show()
+        elif self.copied_to is not None:
+            self._waiting_dispatch.append((self.log.position, staged))
         else:
             self._dispatch(staged)
         if self.on_growth is not None:
@@ -264,16 +278,28 @@ class MessageStore(QueueTable):
 
     def _flushed(self, offset: int) -> None:
         self.flush_note.set(offset)
+        self._show()
+        if self.on_growth is not None:
+            self.on_growth()
+
+    def copied(self, offset: int) -> None:
+        """Everybody who may become master holds the log up to there: readers may see it."""
+        self.copied_to = offset
+        self._show()
+
+    def _show(self) -> None:
+        """Makes visible what has come far enough: to the device, to the copies, or both."""
+        visible = self.durability.offset if self.settings.sync_flush else self.log.position
+        visible = visible if self.copied_to is None else min(visible, self.copied_to)
         waiting = self._waiting_dispatch
         count = 0
         for end, staged in waiting:
-            if end > offset:
+            if end > visible:
                 break
             count += 1
+            self._shown_to = end
             self._dispatch(staged)
         del waiting[:count]
-        if self.on_growth is not None:
-            self.on_growth()
 
     def _dispatch(self, staged: Staged) -> None:
         try:
@@ -331,36 +357,16 @@ class MessageStore(QueueTable):
         if now - self._last_flush_ms >= self.settings.flush_interval_ms:
             self._last_flush_ms = now
             self.durability.kick()
-            self._prepare_next_segment()
+            self._next_segment.prepare()
         if now - self._last_sync_ms >= self.settings.queue_sync_interval_ms and not self.durability.failed:
             self._last_sync_ms = now
             self._start_sync()
-
-    def _prepare_next_segment(self) -> None:
-        """The next file is made while half of this one is left, so that no message waits for it."""
-        series = self.log.series
-        if self._preparing_segment or series.end - self.log.position > series.segment_bytes // 2:
-            return
-        base, path = series.end, series.path(series.end)
-        self._preparing_segment = True
-
-        def job() -> None:
-            self.disk.close(self.disk.open_rw(path, create=True, size=series.segment_bytes))
-            self.disk.fsync_dir(series.directory)
-
-        def done(error: BaseException | None) -> None:
-            self._preparing_segment = False
-            if error is None and self._opened and series.end == base:
-                series.bases.append(base)
-
-        self._runner.submit(job, done)
 
     def _start_sync(self) -> None:
         """Queues, index and checkpoint: what bounds the work of the next recovery."""
         if self.dispatcher.behind:
             return
-        # What queues hold now: all that is flushed, or, where acks do not wait for that, all that is written.
-        position = self.durability.offset if self.settings.sync_flush else self.log.position
+        position = self._queues_end()
         store_ms = self.log.committed_ms
         if position == self.mark.safe_offset:
             return
@@ -375,7 +381,7 @@ class MessageStore(QueueTable):
             nonlocal index_ms, log_flushed
             flush_log()
             log_flushed = True
-            self._sync_files(paths)
+            sync_files(self.disk, paths)
             if self.index is not None:
                 index_ms = self.index.flush()
 
@@ -387,24 +393,23 @@ class MessageStore(QueueTable):
                 if not log_flushed:
                     self.durability.fail(error)
             elif self._opened:
-                self._save_checkpoint(position, store_ms, index_ms, ends)
+                try:
+                    self._save_checkpoint(position, store_ms, index_ms, ends)
+                except OSError as problem:
+                    log.error("the checkpoint could not be saved, will be tried again: %s", problem)
 
         self._runner.submit(job, done)
+
+    def _queues_end(self) -> int:
+        """Up to where queues hold the log now: all of it, or what readers may see."""
+        if self._waiting_dispatch:
+            return self._shown_to
+        return self.log.position if self.held_from is None else self.held_from
 
     def _unsynced_paths(self) -> list[str]:
         return [
             path for queue in self._queues.values() if queue.unsynced for path in queue.take_unsynced_paths()
         ]
-
-    def _sync_files(self, paths: list[str]) -> None:
-        """Runs in the disk thread: opens the files by name, since the loop may close its own descriptors meanwhile."""
-        for path in paths:
-            if self.disk.exists(path):
-                fd = self.disk.open_rw(path)
-                try:
-                    self.disk.fdatasync(fd)
-                finally:
-                    self.disk.close(fd)
 
     def _save_checkpoint(self, position: int, store_ms: int, index_ms: int, queue_ends: QueueEnds) -> None:
         self.flush_note.expect_checkpoint(store_ms)
@@ -466,8 +471,7 @@ class MessageStore(QueueTable):
 
     @property
     def dispatch_behind_bytes(self) -> int:
-        waiting = self._waiting_dispatch
-        return self.log.position - self.durability.offset if waiting else 0
+        return self.log.position - self._shown_to if self._waiting_dispatch else 0
 
     @property
     def flush_behind_bytes(self) -> int:
@@ -494,6 +498,3 @@ class MessageStore(QueueTable):
         for topic in unused:
             self.delete_topic(topic)
         return unused
-
-    def runtime_info(self) -> dict[str, str]:
-        return {f"commitLogDiskRatio_{self.settings.log_directory}": str(self.disk_ratio())}

@@ -18,6 +18,8 @@ class QueueTable:
         self._queue_files = DescriptorCache(disk)
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
+        self.removals = 0
+        """Grows when queues go: whoever keeps some of them looks again."""
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, made if it is new."""
@@ -58,6 +60,7 @@ class QueueTable:
     def _remove_queues(self, topic: str) -> list[ConsumeQueue]:
         """Forgets the queues of a topic and deletes their files; returns what they were."""
         removed = self._by_topic.pop(topic, {})
+        self.removals += 1
         home = os.path.join(self._queue_root, topic)
         for queue_id, queue in removed.items():
             queue.close()

@@ -196,9 +196,10 @@ class SegmentSeries:
     def truncate_from(self, offset: int) -> None:
         """Everything from `offset` on reads as zero afterwards; files that start past it are deleted.
 
-        Stale bytes behind the end would look like messages to the recovery of the next crash.
+        Stale bytes behind the end would look like messages to the recovery of the next crash. The last file goes
+        first: one that dies in between leaves no hole.
         """
-        for base in [b for b in self.bases if b >= offset and b != self.bases[0]]:
+        for base in [b for b in reversed(self.bases) if b >= offset and b != self.bases[0]]:
             self.remove(base)
         index = bisect_right(self.bases, offset) - 1
         if index >= 0:
@@ -212,3 +213,20 @@ class SegmentSeries:
         for mapped in self._maps.values():
             mapped.close()
         self._maps.clear()
+
+
+def written_end(disk: Disk, directory: str, segment_bytes: int) -> int:
+    """Where the bytes of a closed series end, without looking at what they mean."""
+    cache = DescriptorCache(disk)
+    series = SegmentSeries(disk, directory, segment_bytes, cache)
+    try:
+        if not disk.exists(directory):
+            return 0
+        series.load()
+        for base in reversed(series.bases):
+            if filled := series.filled_bytes(base):
+                return base + filled
+        return 0
+    finally:
+        series.close()
+        cache.close()
