@@ -1,4 +1,4 @@
-"""Private Redis and PostgreSQL servers for tests: below a temporary directory, on Unix sockets, stopped by pid.
+"""Programs that tests need, and private Redis and PostgreSQL servers: on Unix sockets below a temporary directory.
 
 python -m scripts.services            # tells what is here
 python -m scripts.services install    # installs what is missing, where there is apt-get and the right to
@@ -20,15 +20,23 @@ from typing import Final
 
 START_LIMIT_S: Final = 30.0
 STOP_LIMIT_S: Final = 15.0
-PACKAGES: Final = {"redis-server": "redis-server", "postgres": "postgresql"}
+PACKAGES: Final = {
+    "redis-server": "redis-server",
+    "postgres": "postgresql",
+    "etcd": "etcd-server",
+    "etcdctl": "etcd-client",
+    "ip": "iproute2",
+}
 # Debian keeps PostgreSQL's own programs out of everybody's way.
 POSTGRES_FOLDERS: Final = ("/usr/lib/postgresql", "/usr/local/pgsql", "/opt/homebrew/opt/postgresql")
+# Where the programs for administrators are, which are not on everybody's path.
+SYSTEM_FOLDERS: Final = "/usr/sbin:/sbin"
 SAFE_USER: Final = "postgres"
 
 
 def program(name: str) -> str | None:
     """Where a program is, if it is installed."""
-    if found := shutil.which(name):
+    if found := shutil.which(name) or shutil.which(name, path=SYSTEM_FOLDERS):
         return found
     places = [
         place

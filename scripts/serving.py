@@ -53,11 +53,21 @@ def _is_free(port: int) -> bool:
 class OrbitProcess:
     """One `orbitmq ARGS` that serves until it is stopped, always by its own process id.
 
-    Its output is kept in `output`; `ready_ms` is how long its last start took.
+    Its output is kept in `output`; `ready_ms` is how long its last start took. `under` are the words of a command
+    that becomes the server, as `nsenter` does.
     """
 
-    def __init__(self, args: Sequence[str], *, ready: str, wait: bool = True, start: bool = True) -> None:
+    def __init__(
+        self,
+        args: Sequence[str],
+        *,
+        ready: str,
+        wait: bool = True,
+        start: bool = True,
+        under: Sequence[str] = (),
+    ) -> None:
         self.args = list(args)
+        self.under = list(under)
         self.ready = ready
         self.ready_ms = 0.0
         self.output: list[str] = []
@@ -89,7 +99,7 @@ class OrbitProcess:
         assert self._process is None, "the server is running already"
         self._started = time.perf_counter()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "orbitmq", *self.args],
+            [*self.under, sys.executable, "-m", "orbitmq", *self.args],
             env={**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -1,7 +1,7 @@
-"""The typed configuration of broker and name server, read from RocketMQ's own keys.
+"""The typed configuration of broker, name server and controller, read from RocketMQ's own keys.
 
 In: Java properties text (a `broker.conf`, `--set` options, a configuration request).
-Out: `BrokerConfig` and `NamesrvConfig`.
+Out: `BrokerConfig`, `NamesrvConfig` and `ControllerConfig`.
 
 Every value is checked on the way in; what is wrong is refused by name, what is unknown or has no effect
 here is reported by `warnings_for`. Imports nothing of ours but its own parts.
@@ -14,6 +14,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from orbitmq.config_controller import ControllerKeys, ControllerRules
 from orbitmq.config_keys import INERT_ELSEWHERE, BrokerKeys, NamesrvKeys
 from orbitmq.config_model import (
     BrokerRole,
@@ -23,6 +24,7 @@ from orbitmq.config_model import (
     Settings,
     delay_levels_ms,
     keys_by_name,
+    keys_of,
 )
 from orbitmq.properties_text import PropertiesError, dump_properties, load_properties, merge_properties
 
@@ -30,6 +32,7 @@ __all__ = [
     "BrokerConfig",
     "BrokerRole",
     "ConfigError",
+    "ControllerConfig",
     "FlushDiskType",
     "Mismatch",
     "NamesrvConfig",
@@ -76,6 +79,10 @@ class BrokerConfig(BrokerKeys, Settings):
     def namesrv_addresses(self) -> list[str]:
         return [address.strip() for address in self.namesrv_addr.split(";") if address.strip()]
 
+    @property
+    def controller_addresses(self) -> list[str]:
+        return [address.strip() for address in self.controller_addr.split(";") if address.strip()]
+
     def delay_levels_ms(self) -> tuple[int, ...]:
         """Milliseconds by level; level 1 is at index 0."""
         return delay_levels_ms(self.message_delay_level)
@@ -92,6 +99,25 @@ class NamesrvConfig(NamesrvKeys, Settings):
     def fill_blanks(self) -> None:
         self.kv_config_path = os.path.expanduser(self.kv_config_path)
         self.config_store_path = os.path.expanduser(self.config_store_path)
+        self.controller_store_path = os.path.expanduser(self.controller_store_path)
+
+    def of_controller(self) -> ControllerConfig:
+        """Those of the controller in the name server's process."""
+        shared = {key.attribute: getattr(self, key.attribute) for key in keys_of(ControllerRules)}
+        return ControllerConfig(**shared, listen_host=self.listen_host, listen_port=self.controller_port)
+
+
+class ControllerConfig(ControllerKeys, Settings):
+    """Settings of a controller."""
+
+    __slots__ = ()
+
+    def fill_blanks(self) -> None:
+        self.controller_store_path = os.path.expanduser(self.controller_store_path)
+
+    @property
+    def etcd_addresses(self) -> list[str]:
+        return [address.strip() for address in self.controller_etcd.split(";") if address.strip()]
 
 
 def server_configs(properties: Mapping[str, str]) -> tuple[BrokerConfig, NamesrvConfig, list[str]]:

@@ -4,13 +4,14 @@ Defaults are those of the Java broker 4.9, with two exceptions: `flushDiskType` 
 acknowledgement means "on disk", and a blank name or address is filled in by `BrokerConfig.fill_blanks`.
 Keys marked *ours* do not exist in RocketMQ.
 
-Imports nothing of ours but the mechanism in `config_model`.
+Imports nothing of ours but the mechanism in `config_model`, and the rows a name server shares with a controller.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from orbitmq.config_controller import CONTROLLER_PORT, ControllerRules
 from orbitmq.config_model import (
     BrokerRole,
     FlushDiskType,
@@ -331,13 +332,27 @@ class BrokerKeys:
     slave_timeout: int = setting(
         "slaveTimeout", 3 * SECOND_MS, "ms before a send is told FLUSH_SLAVE_TIMEOUT", within=POSITIVE
     )
-    offset_check_in_slave: bool = setting(
-        "offsetCheckInSlave", False, "a slave corrects offsets, too", inert=NOT_USED
+    max_clock_difference: int = setting(
+        "maxClockDifference",
+        10 * SECOND_MS,
+        "ours: ms, between slave and master; 0: any",
+        within=NOT_NEGATIVE,
     )
+    enable_controller_mode: bool = setting(
+        "enableControllerMode", False, "a controller decides who is master of this broker group"
+    )
+    controller_addr: str = setting("controllerAddr", "", "controllers, `host:port` separated by `;`")
+    in_sync_replicas: int = setting(
+        "inSyncReplicas", 2, "brokers that hold a message before SYNC_MASTER says SEND_OK", within=POSITIVE
+    )
+    ha_max_time_slave_not_catchup: int = setting(
+        "haMaxTimeSlaveNotCatchup", 1500, "ms behind after which a slave is not waited for", within=POSITIVE
+    )
+    offset_check_in_slave: bool = setting("offsetCheckInSlave", False, "a slave corrects offsets, too")
 
 
 @dataclass(slots=True)
-class NamesrvKeys:
+class NamesrvKeys(ControllerRules):
     listen_host: str = setting("listenHost", "0.0.0.0", "ours: interface to listen on")
     listen_port: int = setting(
         "listenPort", 9876, "port for brokers and clients; 0: any free one", within=PORT
@@ -347,6 +362,12 @@ class NamesrvKeys:
         "configStorePath", "~/namesrv/namesrv.properties", "file that changed settings are saved to"
     )
     order_message_enable: bool = setting("orderMessageEnable", False, "routes carry the order configuration")
+    enable_controller_in_namesrv: bool = setting(
+        "enableControllerInNamesrv", False, "run a controller in this process, too"
+    )
+    controller_port: int = setting(
+        "controllerPort", CONTROLLER_PORT, "ours: port of that controller; 0: any free one", within=PORT
+    )
     cluster_test: bool = setting("clusterTest", False, "test mode", inert="only used by Java's own tests")
     support_acting_master: bool = setting("supportActingMaster", False, "acting master", inert=ONLY_5X)
     enable_topic_list: bool = setting("enableTopicList", True, "topic list requests", inert=ONLY_5X)

@@ -172,6 +172,15 @@ class OrbitCode(IntEnum):
     LIST_HALF_MESSAGES = 900101
     GROUP_MEMBERS = 900201
     """The members of a consumer group, each with its own subscriptions, and where they disagree."""
+    CONTROLLER_HEARTBEAT = 900301
+    """A broker in controller mode says what it is and learns who is master: see `wire/controller_bodies.py`."""
+    ALTER_IN_SYNC = 900302
+    CONTROLLER_STATE = 900303
+    HAND_OVER = 900304
+    STOP_BROKER = 900401
+    """The broker's process ends cleanly, or starts over in its place: see `broker/admin/stopping.py`."""
+    SPREAD_TOPICS = 900402
+    """Topics that another master of the cluster made on a first send: see `broker/spreading.py`."""
 
 
 class ResponseCode(IntEnum):
@@ -225,6 +234,12 @@ class ResponseCode(IntEnum):
     GO_AWAY = 1500
     USER_NOT_EXIST = 3001
     POLICY_NOT_EXIST = 3002
+    NOT_ACTIVE_CONTROLLER = 900390
+    """Ask the one whose address is in the remark; an empty remark: nobody is active now."""
+    IN_SYNC_REFUSED = 900391
+    """ALTER_IN_SYNC did not fit the epoch, version or master known; the body holds what is."""
+    MISCONFIGURED = 900392
+    """The controller will not serve this broker as it is set up; the remark says why and what to do."""
 
 
 # Position = ordinal: the binary header carries the position, the JSON header the name.
