@@ -5,25 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from struct import Struct
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
-from orbitmq.cluster.ship import BLOCK_HEAD, REPORT
+from orbitmq.cluster.frames import BLOCK_HEAD, LARGEST_BLOCK_BYTES, REPORT
 from orbitmq.store.errors import StoreError
+from orbitmq.wire.errors import WireError
 
 if TYPE_CHECKING:
     from orbitmq.store.follower import LogFollower
 
 log = logging.getLogger("orbitmq.cluster")
 
-RETRY_S: Final = 1.0
+RETRY_MS: Final = 1000
 LOOK_S: Final = 0.1
 PATIENCE_S: Final = 3.0
 CONNECT_S: Final = 5.0
-LARGEST_BLOCK_BYTES: Final = 64 << 20
 
 
 class Receiver:
     """Keeps one connection to the master. `master` gives its address, None while it is not known."""
+
+    NOBODY_KNOWS: ClassVar[str] = "no name server knows the master's address"
 
     def __init__(
         self,
@@ -32,13 +35,16 @@ class Receiver:
         *,
         report_ms: int,
         silence_ms: int,
+        retry_ms: int = RETRY_MS,
     ) -> None:
         self.follower = follower
         self._master = master
         self._report_s = report_ms / 1000
         self._silence_s = silence_ms / 1000
+        self._retry_s = retry_ms / 1000
         self._task: asyncio.Task[None] | None = None
         self._said = ""
+        self._over = False
         self.link: MasterLink | None = None
 
     def start(self) -> None:
@@ -58,51 +64,63 @@ class Receiver:
 
     async def _run(self) -> None:
         looks = 0
-        while True:
+        while not self._over:
             address = self._master()
             looks = looks + 1 if address is None else 0
             if 0 < looks * LOOK_S < PATIENCE_S:  # this broker may have registered a moment ago
                 await asyncio.sleep(LOOK_S)
                 continue
-            problem = (
-                "no name server knows the master's address"
-                if address is None
-                else await self._follow(address)
-            )
+            problem = self.NOBODY_KNOWS if address is None else await self._follow(address)
             if problem != self._said:
                 log.warning("not following the master (%s): %s; trying on", address or "unknown", problem)
                 self._said = problem
-            await asyncio.sleep(RETRY_S if address else LOOK_S)
+            await asyncio.sleep(self._retry_s if address else LOOK_S)
 
     async def _follow(self, address: str) -> str:
         """Until the connection ends; why it did."""
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
-        link = MasterLink(self.follower)
+        link = self._new_link(address)
         try:
             async with asyncio.timeout(CONNECT_S):
                 await loop.create_connection(lambda: link, host.strip("[]"), int(port))
         except (OSError, ValueError) as error:
             return f"it cannot be reached: {str(error) or type(error).__name__}"
-        self.link = link
-        log.info("following the log of %s from %d on", address, self.follower.position)
-        self._said = ""
         try:
             while not link.lost.done():
                 await asyncio.wait([link.lost], timeout=self._report_s)
                 link.report(always=True)
                 if loop.time() - link.heard > self._silence_s:
                     return f"it has been silent for {self._silence_s:g} s"
+                if changed := self._objection(link):
+                    return changed
             return link.problem or "it closed the connection"
         finally:
             self.link = None
             link.close()
 
+    def _new_link(self, address: str) -> MasterLink:
+        return MasterLink(self.follower, lambda link: self._following(link, address))
+
+    def _following(self, link: MasterLink, address: str) -> None:
+        self.link = link
+        log.info("following the log of %s from %d on", address, self.follower.position)
+        self._said = ""
+
+    def _objection(self, link: MasterLink) -> str:
+        """Why to leave this master, though it is there; empty when there is no reason."""
+        return ""
+
 
 class MasterLink(asyncio.Protocol):
-    def __init__(self, follower: LogFollower) -> None:
+    """`on_following` is told when the master begins to send."""
+
+    HEAD: ClassVar[Struct] = BLOCK_HEAD
+
+    def __init__(self, follower: LogFollower, on_following: Callable[[MasterLink], None]) -> None:
         loop = asyncio.get_running_loop()
         self._follower = follower
+        self._on_following = on_following
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
@@ -113,8 +131,12 @@ class MasterLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._begin()
+
+    def _begin(self) -> None:
         # The first report says where the master goes on, whether it is on the device or not.
-        self._write(self._follower.position)
+        self._write(self._follower.begin())
+        self._on_following(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
@@ -123,35 +145,49 @@ class MasterLink(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.heard = self._loop.time()
-        self._buffer += data
         try:
-            self._take_blocks()
-        except (OSError, StoreError) as error:
-            self.problem = str(error)
-            self.close()
+            self._take(data)
+        except (OSError, StoreError, WireError) as error:
+            self.give_up(str(error))
             return
         self.report()
 
-    def _take_blocks(self) -> None:
-        buffer, at = self._buffer, 0
+    def _take(self, data: bytes) -> None:
+        """Whole blocks; what is left waits for the rest of it. Mostly nothing is left, and nothing copied for it."""
+        buffer, at, head = self._buffer, 0, self.HEAD
+        if buffer:
+            buffer += data
+        source = buffer or data
         try:
-            while len(buffer) - at >= BLOCK_HEAD.size:
-                offset, size = BLOCK_HEAD.unpack_from(buffer, at)
-                if not 0 <= size <= LARGEST_BLOCK_BYTES or offset < 0:
+            while len(source) - at >= head.size and self._transport is not None:
+                offset, size, *told = head.unpack_from(source, at)
+                if not 0 <= size <= LARGEST_BLOCK_BYTES:
                     raise StoreError(f"a block of {size} bytes at {offset} is announced: this is no master")
-                if self._follower.position and offset != self._follower.position:
-                    raise StoreError(
-                        f"the master is at {offset}, this log ends at {self._follower.position}: one of them has "
-                        "something that the other has not"
-                    )
-                end = at + BLOCK_HEAD.size + size
-                if len(buffer) < end:
+                self._check(offset)
+                end = at + head.size + size
+                if len(source) < end:
                     return
-                if size:
-                    self._follower.take(offset, bytes(buffer[at + BLOCK_HEAD.size : end]))
+                self._take_block(offset, bytes(source[at + head.size : end]), *told)
                 at = end
         finally:
-            del buffer[:at]
+            if source is data:
+                buffer += data[at:]
+            else:
+                del buffer[:at]
+
+    def _check(self, offset: int) -> None:
+        """As soon as the head is there: a block may be long."""
+        if offset < 0:
+            raise StoreError(f"a block at {offset} is announced: this is no master")
+        if self._follower.position and offset != self._follower.position:
+            raise StoreError(
+                f"the master is at {offset}, this log ends at {self._follower.position}: one of them has "
+                "something that the other has not"
+            )
+
+    def _take_block(self, offset: int, data: bytes, *told: int) -> None:
+        if data:
+            self._follower.take(offset, data)
 
     def report(self, *, always: bool = False) -> None:
         offset = self._follower.confirmed
@@ -162,6 +198,10 @@ class MasterLink(asyncio.Protocol):
         if self._transport is not None:
             self._reported = offset
             self._transport.write(REPORT.pack(offset))
+
+    def give_up(self, problem: str) -> None:
+        self.problem = self.problem or problem
+        self.close()
 
     def close(self) -> None:
         if self._transport is not None:
