@@ -152,10 +152,10 @@ def test_append_times_fall_into_classes() -> None:
 
 def test_counting_is_cheap_enough_for_every_request() -> None:
     stats = BrokerStats(START, "C")
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(20_000):
         stats.put("orders", 1, 100)
-    assert time.perf_counter() - began < 0.5
+    assert time.process_time() - began < 0.5
 
 
 def test_days_and_uptimes() -> None:

@@ -31,8 +31,9 @@ class Pair:
         self.master = ServerProcess(directory, **{**COMMON, **settings})
         self.slave = self.new_slave()
 
-    def new_slave(self, name: str = "slave") -> BrokerProcess:
-        chosen = {**SLAVE, **{k: v for k, v in self.settings.items() if k != "brokerRole"}}
+    def new_slave(self, name: str = "slave", number: int = 1) -> BrokerProcess:
+        shared = {key: value for key, value in self.settings.items() if key != "brokerRole"}
+        chosen = {**SLAVE, **shared, "brokerId": number}
         return BrokerProcess(self.directory, self.master.namesrv, name, **chosen)
 
     def stop(self) -> None:
@@ -136,7 +137,7 @@ def test_a_slave_killed_again_and_again_catches_up(make_pair: Callable[..., Pair
 def test_a_late_slave_gets_everything_there_is(make_pair: Callable[..., Pair]) -> None:
     pair = make_pair(flushDiskType="ASYNC_FLUSH")
     asyncio.run(send(pair.master.broker_addr, "Early", [bytes([65 + n % 26]) * 3000 for n in range(800)]))
-    late = pair.new_slave("late")
+    late = pair.new_slave("late", number=2)
     try:
         eventually(lambda: same_log(pair, late), "the late slave has everything")
     finally:

@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Callable
 from random import Random
+from typing import TYPE_CHECKING
 
 from orbitmq.broker import client_handlers
 from orbitmq.broker.clients import ClientManager
@@ -29,6 +30,7 @@ from orbitmq.broker.reply.room import Replies
 from orbitmq.broker.retry import Retries
 from orbitmq.broker.room import Room
 from orbitmq.broker.send import SendHandler
+from orbitmq.broker.spreading import Spreading
 from orbitmq.broker.stats import BrokerStats
 from orbitmq.broker.timers import Timers
 from orbitmq.broker.timing import Timing
@@ -52,6 +54,9 @@ from orbitmq.wire.bodies import SubscriptionData
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.message_id import pack_host
 
+if TYPE_CHECKING:
+    import socket
+
 log = logging.getLogger("orbitmq.broker")
 
 Clock = Callable[[], int]
@@ -59,7 +64,7 @@ Clock = Callable[[], int]
 SAVE_DELAY_S = 0.05
 
 # Asked in this order: a message retried too often is dead whatever else it says, a prepared one is not delayed.
-ROOMS: tuple[Callable[[Broker], Room], ...] = (Retries, Transactions, Timing, Replies, Filters)
+ROOMS: tuple[Callable[[Broker], Room], ...] = (Retries, Transactions, Timing, Replies, Filters, Spreading)
 
 
 class Broker:
@@ -72,8 +77,12 @@ class Broker:
         config_path: str | None = None,
         random: Random | None = None,
         liveness: Clock | None = None,
+        replication: Callable[[Broker], Replication] = Replication,
     ) -> None:
-        """`liveness` tells how long a client has been silent: another clock than the messages' where that one jumps."""
+        """`liveness` tells how long a client has been silent: another clock than the messages' where that one jumps.
+
+        `replication` makes this broker's part in its group: with fixed roles, unless a controller decides.
+        """
         self.config = config
         self.config_path = config_path
         self.config_version = DataVersion()
@@ -104,9 +113,13 @@ class Broker:
         self.rooms: list[Room] = []
         self.registrar: Registrar
         self._runner: ThreadRunner
-        self._listener: Listener
+        self._listener: Listener | None = None
         self._listener_below: Listener | None = None
-        self.replication = Replication(self)
+        self.replication = replication(self)
+        self.served = False
+        """Whether a client can have got an answer."""
+        self.on_stop_request: Callable[[bool], None] | None = None
+        """Set by whoever owns this process: ends it, and starts it over when called with True."""
         self._timers = Timers()
         self._saving = False
         self._save_timer: asyncio.TimerHandle | None = None
@@ -122,6 +135,7 @@ class Broker:
         bound = bind_socket(config.listen_host, config.listen_port)
         try:
             config.listen_port = bound.getsockname()[1]
+            await self.replication.claim()
             self.store = MessageStore(
                 self._store_settings(),
                 self.disk,
@@ -137,6 +151,15 @@ class Broker:
             self._runner.close()
             bound.close()
             raise
+        try:
+            await self._begin_to_serve(bound, sends)
+        except BaseException:
+            await self._abandon(bound)
+            raise
+
+    async def _begin_to_serve(self, bound: socket.socket, sends: SendHandler) -> None:
+        config = self.config
+        self.replication.opened()
         self.store.cleaner.holders.append(lambda: first_unconsumed(self))
         self.gateway = Gateway(self, sends)
         self.rooms = [make(self) for make in ROOMS]
@@ -146,11 +169,12 @@ class Broker:
         self.store.on_arrival = self.gateway.pulls.arrived
         self.topics.on_change.append(self._topic_changed)
         self.groups.on_change.append(lambda name, group: self._save_soon())
-        self._listener = Listener(self.gateway, self._limits())
+        listener = self._listener = Listener(self.gateway, self._limits())
         for room in self.rooms:
             room.start(self._timers)
         self.replication.bind()
-        await self._listener.start_on(bound)
+        self.served = True
+        await listener.start_on(bound)
         await self._listen_below()
         self.registrar = Registrar(
             config.namesrv_addresses,
@@ -166,10 +190,23 @@ class Broker:
             timeout_s=config.register_broker_timeout_mills / 1000,
             compressed=config.compressed_register,
             force_register=config.force_register,
+            may_register=lambda: self.replication.may_register,
         )
         await self.replication.start()
         await self.registrar.start()
         self._start_timers()
+
+    async def _abandon(self, bound: socket.socket) -> None:
+        """A start that failed leaves nothing open: whoever tries again finds ports and store free."""
+        await self._timers.stop()
+        await self.replication.stop()
+        for listener in (self._listener, self._listener_below):
+            if listener is not None:
+                await listener.stop()
+        for room in self.rooms:
+            room.stop()
+        self.store.close()
+        bound.close()
 
     async def _listen_below(self) -> None:
         """Java slaves, and clients with the "VIP channel" on, talk to the port two below. Not having it is no error."""
@@ -192,12 +229,15 @@ class Broker:
         every(5.0, self._heal, "heal")
         every(lambda: self.config.clean_resource_interval / 1000, self.store.cleaner.run, "cleaning")
 
-    async def stop(self) -> None:
-        """Clients are sent away first, then everything reaches the disk. Nothing acknowledged is left behind."""
+    async def stop(self, *, unregister: bool = True) -> None:
+        """Clients are sent away first, then everything reaches the disk. Nothing acknowledged is left behind.
+
+        Without `unregister`, name servers only see the connection close: somebody else has the place already.
+        """
         await self._timers.stop()
         if self._save_timer is not None:
             self._save_timer.cancel()
-        await self.registrar.stop()
+        await self.registrar.stop(unregister=unregister)
         listeners = [each for each in (self._listener, self._listener_below) if each is not None]
         for listener in listeners:
             listener.stop_accepting()
@@ -266,8 +306,13 @@ class Broker:
             config.sync_flush_timeout,
             config.flush_interval_commit_log,
             delay_levels_ms=config.delay_levels_ms(),
-            in_memory_ratio=config.access_message_in_memory_max_ratio / 100,
+            in_memory_ratio=self._in_memory_percent() / 100,
         )
+
+    def _in_memory_percent(self) -> int:
+        """A slave calls messages old earlier than its master does, else readers would be sent to and fro."""
+        percent = self.config.access_message_in_memory_max_ratio
+        return max(0, percent - 10) if self.config.is_slave else percent
 
     # --- what the rooms ask of each other ---------------------------------------------------------------------
 
@@ -381,7 +426,9 @@ class Broker:
     @property
     def serves_reads(self) -> bool:
         """A slave leaves its master's readers alone, unless it may help, or nobody else is there."""
-        return not self.config.is_slave or self.config.slave_read_enable or self.replication.master_is_gone
+        if not self.config.is_slave or self.replication.master_is_gone:
+            return True
+        return self.config.slave_read_enable and self.replication.slave_may_serve
 
     def config_changed(self) -> None:
         self.gateway.hot_send.configure()

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from orbitmq.broker.persist import DELAYS, FILTERS, GROUPS, OFFSETS, TOPICS
 from orbitmq.net.channel import ChannelPool
 from orbitmq.net.errors import RemotingError
 from orbitmq.wire import fastjson
@@ -22,6 +23,34 @@ log = logging.getLogger("orbitmq.broker")
 FIRST_S: Final = 1.0
 EVERY_S: Final = 10.0
 TIMEOUT_S: Final = 3.0
+
+
+ASKED: Final = (
+    (TOPICS, RequestCode.GET_ALL_TOPIC_CONFIG),
+    (OFFSETS, RequestCode.GET_ALL_CONSUMER_OFFSET),
+    (DELAYS, RequestCode.GET_ALL_DELAY_OFFSET),
+    (GROUPS, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
+)
+
+
+def take_table(broker: Broker, name: str, data: dict[str, Any]) -> None:
+    """Becomes what the master's table is, or has at least all of it. ValueError, TypeError: it is no such table."""
+    if name == TOPICS:
+        if data.get("dataVersion") != broker.topics.wrapper()["dataVersion"]:
+            broker.topics.replace(data)
+    elif name == GROUPS:
+        if data.get("dataVersion") != broker.groups.to_json()["dataVersion"]:
+            broker.groups.replace(data)
+    elif name == OFFSETS:
+        broker.offsets.merge(data)
+    elif name == DELAYS:
+        broker.delays.from_json(data)
+        broker.delays.changes += 1
+    elif name == FILTERS:
+        broker.filters.from_json(data)
+        broker.filters.changes += 1
+    else:
+        log.warning("the master sends a table that is not known here: %s", name)
 
 
 class TableFollower:
@@ -54,17 +83,9 @@ class TableFollower:
             await asyncio.sleep(FIRST_S if problem else EVERY_S)
 
     async def _follow(self, address: str) -> str:
-        broker = self._broker
         try:
-            topics = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
-            if topics.get("dataVersion") != broker.topics.wrapper()["dataVersion"]:
-                broker.topics.replace(topics)
-            broker.offsets.merge(await self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET))
-            broker.delays.from_json(await self._ask(address, RequestCode.GET_ALL_DELAY_OFFSET))
-            broker.delays.changes += 1
-            groups = await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-            if groups.get("dataVersion") != broker.groups.to_json()["dataVersion"]:
-                broker.groups.replace(groups)
+            for name, code in ASKED:
+                take_table(self._broker, name, await self._ask(address, code))
         except (RemotingError, WireError, ValueError, TypeError) as error:
             return str(error)
         return ""

@@ -44,6 +44,7 @@ class Gateway(RequestService):
     def __init__(self, broker: Broker, sends: SendHandler) -> None:
         super().__init__({})
         self._broker = broker
+        self.before_read: Callable[[], None] | None = None
         self.hot_send = HotSend(broker, super().frame)
         self.pulls = PullHandler(broker, super().frame)
         handlers: dict[int, Handler] = {
@@ -79,6 +80,8 @@ class Gateway(RequestService):
         self._hot[head] = hot
 
     def bulk(self, conn: Connection, data: bytes, start: int, stop: int) -> int:
+        if self.before_read is not None:
+            self.before_read()
         return self.hot_send.bulk(conn, data, start, stop)
 
     def _pull(self, conn: Connection, data: bytes, start: int, header_end: int, stop: int) -> None:
@@ -100,7 +103,8 @@ def _bound(code: int, handler: Callable[..., Any], broker: Broker) -> Handler:
 async def _saved(
     handler: Callable[..., Command], broker: Broker, conn: Connection, command: Command
 ) -> Command:
-    """Done means that a crash does not undo it."""
+    """Done means that neither a crash nor another master undoes it."""
     reply = handler(broker, conn, command)
     await broker.saved()
+    await broker.replication.tables_copied()
     return reply

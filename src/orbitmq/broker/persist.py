@@ -72,6 +72,10 @@ class ConfigStore:
                     self._written[name] = table.changes
         return found
 
+    def changes(self, name: str) -> int:
+        """A number that is another one after every change of the table."""
+        return self._tables[name].changes
+
     def dirty(self) -> list[str]:
         return [name for name, table in self._tables.items() if self._written.get(name) != table.changes]
 

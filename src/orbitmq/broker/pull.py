@@ -242,6 +242,11 @@ class PullHandler:
         code = _CODES.get(result.status)
         if code is None:  # nothing was ever stored here
             code = ResponseCode.PULL_OFFSET_MOVED if f.queue_offset else ResponseCode.PULL_NOT_FOUND
+        if code == ResponseCode.PULL_OFFSET_MOVED and self._is_only_behind:
+            # The master may well have what is asked for: nobody is sent elsewhere in the queue by a slave.
+            gone = self._broker.replication.master_is_gone
+            code = ResponseCode.PULL_NOT_FOUND if gone else ResponseCode.PULL_RETRY_IMMEDIATELY
+            result = result._replace(next_offset=f.queue_offset)
         if code == ResponseCode.PULL_NOT_FOUND and may_hold and self._held_by.get(pull.conn, 0) < MOST_HELD:
             self._hold(pull)
             return
@@ -250,6 +255,11 @@ class PullHandler:
             self._broker.offset_moved(
                 f.consumer_group, f.topic, f.queue_id, f.queue_offset, result.next_offset
             )
+
+    @property
+    def _is_only_behind(self) -> bool:
+        config = self._broker.config
+        return config.is_slave and not config.offset_check_in_slave
 
     def _answer(self, pull: Pull, code: int, result: ReadResult) -> None:
         suggested = self._broker.suggested_broker_id(pull.fields.consumer_group, result)
@@ -340,7 +350,7 @@ class PullHandler:
     def _waits_on(self, pull: Pull, queue: ConsumeQueue) -> bool:
         """Whether nothing of what came is for this pull; it then goes on behind it."""
         if pull.filter.is_everything:
-            return pull.offset == queue.max_offset
+            return pull.offset >= queue.max_offset  # above it on a slave that is behind
         # Only whether there is something matters here: one message is enough.
         result = self._broker.store.reader.read(queue, pull.offset, 1, pull.filter)
         if result.status not in (reading.NO_MATCHED_MESSAGE, reading.OFFSET_OVERFLOW_ONE):

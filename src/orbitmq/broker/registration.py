@@ -61,8 +61,11 @@ class Registrar:
         compressed: bool = False,
         force_register: bool = True,
         on_answer: Callable[[Registrar], None] | None = None,
+        may_register: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`may_register`: a master whose lease has run out must not tell clients to come."""
         self.identity = identity
+        self.may_register = may_register
         self.period_s = period_s
         self.timeout_s = timeout_s
         self.retry_s = retry_s
@@ -83,13 +86,17 @@ class Registrar:
         self._ticker = asyncio.create_task(self._tick(), name="register-period")
         await self.register_all()
 
-    async def stop(self) -> None:
-        """Unregisters from the name servers that are connected; the others have already forgotten us."""
+    async def stop(self, *, unregister: bool = True) -> None:
+        """Unregisters from the name servers that are connected; the others have already forgotten us.
+
+        Without `unregister` the connections are only closed: another broker may have our place by now, and a name
+        server of Java's would take it from that one.
+        """
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.gather(self._ticker, return_exceptions=True)
             self._ticker = None
-        await asyncio.gather(*(link.stop() for link in self._links.values()))
+        await asyncio.gather(*(link.stop(unregister=unregister) for link in self._links.values()))
 
     async def set_name_servers(self, addrs: Sequence[str]) -> None:
         """Follows a changed list: registers with new ones, leaves those that are no longer named."""

@@ -71,7 +71,7 @@ class NameServerLink:
             self._wake.set()
             self._task = asyncio.create_task(self._work(), name=f"register-{self.addr}")
 
-    async def stop(self) -> None:
+    async def stop(self, *, unregister: bool = True) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -83,6 +83,11 @@ class NameServerLink:
         self.registered = False
         if channel is None or channel.closed:
             return
+        if unregister:
+            await self._unregister(channel)
+        await channel.aclose()
+
+    async def _unregister(self, channel: Channel) -> None:
         who = self._owner.identity
         header = BrokerIdentityHeader(
             broker_name=who.name, broker_addr=who.addr, cluster_name=who.cluster, broker_id=who.broker_id
@@ -93,7 +98,6 @@ class NameServerLink:
             )
         except RemotingError as error:
             log.info("not unregistered from name server %s: %s", self.addr, error.what)
-        await channel.aclose()
 
     def want_all(self, *, query_first: bool) -> asyncio.Future[str]:
         # A question about the data version is enough only if nobody asks for more.
@@ -139,6 +143,8 @@ class NameServerLink:
 
     async def _attempt(self) -> str:
         """Does what is wanted; returns what went wrong, and leaves everything wanted in that case."""
+        if not self._owner.may_register():
+            return "not now: a controller has to confirm that this broker is master"
         try:
             channel = await self._connected()
             if self._all_wanted:

@@ -8,6 +8,8 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.broker.following import TableFollower
+from orbitmq.broker.master_check import CheckedReceiver, MasterCheck
+from orbitmq.broker.neighbours import refuse_a_taken_place
 from orbitmq.cluster.confirm import Confirmations
 from orbitmq.cluster.receive import Receiver
 from orbitmq.cluster.ship import Shipper
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from orbitmq.broker.broker import Broker
 
 _LEAST_QUEUES: Final = 4
+# Under ASYNC_MASTER a slave is so much behind at most, when it keeps up. Java's master looks every 100 ms.
+ASYNC_LINGER_MS: Final = 5
 log = logging.getLogger("orbitmq.broker")
 
 
@@ -30,8 +34,22 @@ class Replication:
         self._broker = broker
         self.shipper: Shipper | None = None
         self.receiver: Receiver | None = None
+        self._check: MasterCheck | None = None
         self._tables: TableFollower | None = None
         self._bound: socket.socket | None = None
+
+    async def claim(self) -> None:
+        """Before the store is opened: ConfigError when somebody else has this broker's place in its group."""
+        if not self._broker.config.enable_controller_mode:
+            await refuse_a_taken_place(self._broker.config, self._broker.address)
+
+    def opened(self) -> None:
+        """The store is open, and nobody can send yet."""
+
+    @property
+    def may_register(self) -> bool:
+        """Whether clients may be told that this broker has its role."""
+        return True
 
     def bind(self) -> None:
         """Before the broker registers: the port is part of what it tells the name servers."""
@@ -52,15 +70,17 @@ class Replication:
         config = broker.config
         if config.is_slave:
             registrar = broker.registrar
-            self.receiver = Receiver(
+            check = self._check = MasterCheck(broker, lambda: registrar.master_addr)
+            self.receiver = CheckedReceiver(
                 LogFollower(broker.store, self._new_queue),
                 lambda: config.ha_master_address or registrar.ha_server_addr,
+                check,
                 report_ms=config.ha_send_heartbeat_interval,
                 silence_ms=config.ha_housekeeping_interval,
             )
             broker.store.on_growth = self.receiver.report
             self.receiver.start()
-            self._tables = TableFollower(broker, lambda: registrar.master_addr)
+            self._tables = TableFollower(broker, lambda: check.address)
             self._tables.start()
             return
         confirmations = Confirmations(broker.clock, config.slave_timeout, config.ha_slave_fallbehind_max)
@@ -71,6 +91,7 @@ class Replication:
             block_bytes=config.ha_transfer_batch_size,
             heartbeat_ms=config.ha_send_heartbeat_interval,
             silence_ms=config.ha_housekeeping_interval,
+            linger_ms=0 if config.broker_role is BrokerRole.SYNC_MASTER else ASYNC_LINGER_MS,
         )
         if config.broker_role is BrokerRole.SYNC_MASTER:
             broker.store.copies = confirmations
@@ -87,7 +108,15 @@ class Replication:
     @property
     def master_is_gone(self) -> bool:
         """Of a slave: nobody else can serve its queues now."""
-        return self.receiver is not None and self.receiver.link is None
+        return self.receiver is not None and self.receiver.link is None and self.slave_may_serve
+
+    @property
+    def slave_may_serve(self) -> bool:
+        """Of a slave: whether readers may see all it has. A store that is not its group's is shown to nobody."""
+        return self._check is None or not self._check.foreign
+
+    async def tables_copied(self) -> None:
+        """Whoever waits for a changed topic or group need not wait for slaves: they ask for it now and then."""
 
     async def stop(self) -> None:
         self._broker.store.on_growth = None

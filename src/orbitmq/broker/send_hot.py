@@ -58,6 +58,7 @@ class HotSend:
         "_bulk_settings",
         "_bulk_topics",
         "_done",
+        "_ends",
         "_host",
         "_items",
         "_log",
@@ -85,6 +86,7 @@ class HotSend:
         # The accelerator's part: topics as it wants them, and answers it has already written.
         self._bulk_topics: dict[bytes, tuple[tuple[ConsumeQueue, ...], bytes, int, str]] = {}
         self._done: list[bytes] = []
+        self._ends: list[bytes] = []
         self.prepared: Prepared | None = None
         self.delayed: Prepared | None = None
         self.configure()
@@ -402,6 +404,10 @@ class HotSend:
         """
         self._acks.append((opaque, queue_id, queue_offset, b"%b%016X" % (self._host, log_offset), fields))
 
+    def owe_end(self, frame: bytes) -> None:
+        """The answer to the end of a transaction, written already; it tells that it is stored, not how safely."""
+        self._ends.append(frame)
+
     def finish(self, conn: Connection) -> None:
         """Writes everything of this read with one call and answers, at once or when it is on the device."""
         store = self._broker.store
@@ -415,17 +421,20 @@ class HotSend:
         except OSError as error:
             self.fail(conn, error, [])
             return
-        answers = self._done
+        answers, ends = self._done, self._ends
         if self._acks:
             answers += self._answers(self._acks)
             self._acks = []
-        if not answers:
+        if not answers and not ends:
             return
-        self._done = []
-        if store.settings.sync_flush or store.copies is not None:
+        self._done, self._ends = [], []
+        if not store.settings.sync_flush and store.copies is None:
+            conn.send_parts(answers + ends)
+            return
+        if answers:
             store.when_durable(end, lambda outcome: _durable(conn, answers, outcome))
-        else:
-            conn.send_parts(answers)
+        if ends:
+            store.when_durable(end, lambda outcome: _ended(conn, ends, outcome))
 
     def _answers(self, acks: list[Ack]) -> list[bytes]:
         template = self._ack
@@ -442,9 +451,9 @@ class HotSend:
             self._broker.store.abandon_staged(error)
         opaques = [ack[0] for ack in self._acks]
         opaques += [opaque for opaque in self._waiting if opaque is not None]
-        opaques += [reply.opaque for reply in _replies(self._done)]
+        opaques += [reply.opaque for reply in _replies(self._done + self._ends)]
         opaques += more
-        self._items, self._waiting, self._acks, self._done = [], [], [], []
+        self._items, self._waiting, self._acks, self._done, self._ends = [], [], [], [], []
         for opaque in opaques:
             conn.send(encode(_refusal(opaque, str(error.strerror or error))))
 
@@ -472,3 +481,11 @@ def _durable(conn: Connection, answers: list[bytes], outcome: Durable) -> None:
             conn.send(encode(reply))
         else:
             conn.send(encode(_refusal(reply.opaque, "flushing the log failed; the broker is read-only")))
+
+
+def _ended(conn: Connection, answers: list[bytes], outcome: Durable) -> None:
+    if outcome is not Durable.FAILED:
+        conn.send_parts(answers)
+        return
+    for reply in _replies(answers):
+        conn.send(encode(_refusal(reply.opaque, "flushing the log failed; the broker is read-only")))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 log = logging.getLogger("orbitmq.broker")
 
@@ -16,6 +17,10 @@ class Timers:
     def every(self, seconds: Callable[[], float] | float, action: Callable[[], object], name: str) -> None:
         """Repeats `action`; a failure is reported and does not end the repetition."""
         self._tasks.append(asyncio.create_task(self._repeat(seconds, action), name=name))
+
+    def run(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Work that has its own rhythm; it ends with the others."""
+        self._tasks.append(asyncio.create_task(work, name=name))
 
     @staticmethod
     async def _repeat(seconds: Callable[[], float] | float, action: Callable[[], object]) -> None:

@@ -32,6 +32,8 @@ class TopicTable:
         self.data_version = DataVersion()
         self.changes = 0
         self.on_change: list[TopicListener] = []
+        self.on_made_by_send: list[Callable[[TopicConfig], None]] = []
+        """Who wants to hear of topics that a first send made."""
         self._system = {topic.name: topic for topic in system_topics(config)}
         self.system_names = names.SYSTEM_TOPICS | self._system.keys()
         self.table: dict[str, TopicConfig] = {name: topic.copy() for name, topic in self._system.items()}
@@ -81,6 +83,8 @@ class TopicTable:
             topic_sys_flag=topic_sys_flag,
         )
         self.put(created, now_ms)
+        for listener in self.on_made_by_send:
+            listener(created)
         return created
 
     def create_internal(

@@ -284,8 +284,8 @@ class RouteTable:
                 role = "master" if broker_id == MASTER_ID else f"slave {broker_id}"
                 warnings.append(
                     f"{addr} replaces {holder} as {role} of broker {name!r}, though {holder} has not left: "
-                    "if both run, they have the same brokerName and brokerId and push each other out of the "
-                    "routes; change one of them"
+                    "after a failover that is as it should be; if both run with fixed roles, they have the same "
+                    "brokerName and brokerId and push each other out of the routes: change one of them"
                 )
             broker.addrs[broker_id] = addr
             self.generation += 1

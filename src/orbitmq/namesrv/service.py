@@ -44,7 +44,9 @@ log = logging.getLogger("orbitmq.namesrv")
 SCAN_INTERVAL_MS: Final = 10_000
 STRICT_JSON_VERSION: Final = 401
 # Changing these from afar would let a request choose files to write.
-PROTECTED_KEYS: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
+PROTECTED_KEYS: Final = frozenset(
+    {"configBlackList", "configStorePath", "controllerStorePath", "kvConfigPath", "rocketmqHome"}
+)
 
 
 class Config(Protocol):

@@ -6,13 +6,23 @@ import msgspec
 import pytest
 
 from orbitmq.broker import admin
-from orbitmq.broker.admin import broker_status, groups, messages, progress, relay, reset, settings, topics
+from orbitmq.broker.admin import (
+    broker_status,
+    groups,
+    messages,
+    progress,
+    relay,
+    reset,
+    settings,
+    stopping,
+    topics,
+)
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.errors import BadHeader, WireError
 from orbitmq.wire.headers import REQUEST_HEADERS
 from tests.broker.admin.world import World
 
-FAMILIES = (topics, groups, progress, reset, relay, messages, settings, broker_status)
+FAMILIES = (topics, groups, progress, reset, relay, messages, settings, broker_status, stopping)
 # What mqadmin 4.9 and the dashboard ask brokers for, besides sends, pulls and what clients ask too.
 NEEDED = (
     12, 17, 21, 25, 26, 28, 29, 30, 31, 32, 33, 43, 45, 200, 201, 202, 203, 204, 207, 208, 215, 222, 223, 300,

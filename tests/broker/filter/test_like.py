@@ -59,6 +59,6 @@ def test_an_escape_character_that_escapes_nothing_is_refused(pattern: str) -> No
 def test_no_pattern_takes_more_than_linear_time(pattern: str) -> None:
     match = like_matcher(pattern)
     value = b"a" * 32_000
-    started = time.perf_counter()
+    started = time.process_time()
     assert not match(value)
-    assert time.perf_counter() - started < 0.5  # with backtracking this would not end
+    assert time.process_time() - started < 0.5  # with backtracking this would not end

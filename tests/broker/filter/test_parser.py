@@ -168,10 +168,10 @@ def test_what_is_wrong_and_where(text: str, character: int, cause: str) -> None:
     ],
 )
 def test_monsters_are_refused_quickly(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(FilterSyntaxError) as caught:
         parse(text)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     assert len(str(caught.value)) < 300
 
 

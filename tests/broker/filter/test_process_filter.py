@@ -111,7 +111,7 @@ def test_a_held_pull_wakes_up_for_a_match_and_sleeps_on_otherwise(server: Server
             started = time.monotonic()
             await send(server, "FilterHeld", [row(1)])
             assert (await held)[1] == ["m1"]
-            assert time.monotonic() - started < 2
+            assert time.monotonic() - started < 6
 
     asyncio.run(main())
 

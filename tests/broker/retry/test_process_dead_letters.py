@@ -177,7 +177,7 @@ def test_a_run_can_be_stopped_at_any_moment_and_goes_on(
 ) -> None:
     topic, count = f"Stop{how.name}", 40
     bury(server, topic, topic, count)
-    command = [sys.executable, "-m", "orbitmq", "dead", "redrive", topic, "--yes", "--json", "--rate", "100"]
+    command = [sys.executable, "-m", "orbitmq", "dead", "redrive", topic, "--yes", "--json", "--rate", "20"]
     run = subprocess.Popen(
         [*command, "-n", server.namesrv],
         env={**os.environ, "PYTHONPATH": str(SOURCE)},

@@ -112,14 +112,33 @@ def end(answer: Command, decision: int, *, oneway: bool = True, **changes: str) 
 
 
 def test_a_read_shares_one_commit(sides: tuple[Side, Side], monkeypatch: pytest.MonkeyPatch) -> None:
-    store = sides[0].world.store
-    commits = []
-    commit_staged = store.commit_staged
-    monkeypatch.setattr(store, "commit_staged", lambda: commits.append(1) or commit_staged())
+    commits = counted_commits(sides[0], monkeypatch)
     answers = sides[0].read(*(half(i, text(f"{i:032}")) for i in range(10)))
     assert len(commits) == 1
     sides[0].read(*(end(answer, COMMIT) for answer in answers), half(11, text()))
     assert len(commits) == 2 and len(sides[0].world.records(TOPIC, 1)) == 10
+
+
+def test_awaited_ends_of_a_read_share_one_commit_and_each_has_its_answer(
+    sides: tuple[Side, Side], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for side, expected in zip(sides, (1, 10), strict=True):
+        answers = side.read(*(half(i, text(f"{i:032}")) for i in range(10)))
+        ends = [end(answer, COMMIT, oneway=False) for answer in answers]
+        for number, command in enumerate(ends):
+            command.opaque = 100 + number
+        commits = counted_commits(side, monkeypatch)
+        said = side.read(*ends)
+        assert [(answer.opaque, answer.code) for answer in said] == [(100 + i, 0) for i in range(10)]
+        assert len(commits) == expected
+        assert len(side.world.records(TOPIC, 1)) == 10
+
+
+def counted_commits(side: Side, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    commits: list[int] = []
+    commit_staged = side.world.store.commit_staged
+    monkeypatch.setattr(side.world.store, "commit_staged", lambda: commits.append(1) or commit_staged())
+    return commits
 
 
 def test_a_read_full_of_transactions(sides: tuple[Side, Side]) -> None:
@@ -266,7 +285,8 @@ def test_ends_that_could_not_be_written_leave_the_transaction_open(
         before = side.standing()
         with monkeypatch.context() as patch:
             fail_once(patch)
-            side.read(end(answers[0], COMMIT), end(answers[1], ROLLBACK))
+            said = side.read(end(answers[0], COMMIT, oneway=False), end(answers[1], ROLLBACK))
+        assert [answer.code for answer in said] == [14]
         assert side.standing() == before
         assert not side.world.records(TOPIC, 1)
         side.world.store.fault = None

@@ -20,6 +20,7 @@ from orbitmq.broker.admin import (
     relay,
     reset,
     settings,
+    stopping,
     topics,
 )
 from orbitmq.broker.admin.context import Broker, Handler, Store
@@ -35,4 +36,5 @@ HANDLERS: Final[dict[int, Handler]] = {
     **messages.HANDLERS,
     **settings.HANDLERS,
     **broker_status.HANDLERS,
+    **stopping.HANDLERS,
 }

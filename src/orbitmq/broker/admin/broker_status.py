@@ -57,7 +57,8 @@ def runtime_table(broker: Broker) -> dict[str, str]:
         "subscriptionMismatchTotal": str(broker.clients.mismatch_total),
         "subscriptionMismatchRefusedTotal": str(broker.clients.mismatch_refused_total),
     }
-    return {**THREAD_POOLS, **broker.stats.runtime(broker.clock()), **own, **store.runtime_info()}
+    disk = {f"commitLogDiskRatio_{store.settings.log_directory}": str(store.disk_ratio())}
+    return {**THREAD_POOLS, **broker.stats.runtime(broker.clock()), **own, **disk}
 
 
 def bytes_text(count: int) -> str:

@@ -5,7 +5,7 @@ Protocols instead of the classes themselves: the broker composes the handlers, s
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from orbitmq.broker.clients import ClientManager
@@ -18,6 +18,7 @@ from orbitmq.config import BrokerConfig
 from orbitmq.net.connection import Connection
 from orbitmq.store.cleaner import Cleaned, Cleaner
 from orbitmq.store.consume_queue import ConsumeQueue
+from orbitmq.store.settings import StoreSettings
 from orbitmq.wire.command import Command
 
 
@@ -36,8 +37,9 @@ class Store(Protocol):
     def clean_unused_topics(self, live: set[str]) -> object: ...
     def disk_ratio(self) -> float: ...
     def earliest_ms(self) -> int: ...
-    def runtime_info(self) -> Mapping[str, str]: ...
 
+    @property
+    def settings(self) -> StoreSettings: ...
     @property
     def cleaner(self) -> Cleaner: ...
     @property
@@ -83,6 +85,8 @@ class Broker(Protocol):
     def clock(self) -> Callable[[], int]: ...
     @property
     def address(self) -> str: ...
+    @property
+    def on_stop_request(self) -> Callable[[bool], None] | None: ...
     def register_soon(self, topic: str | None = None) -> None: ...
     def config_changed(self) -> None: ...
 

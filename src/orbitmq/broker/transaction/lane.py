@@ -1,8 +1,8 @@
-"""The common transaction, in bulk: half messages and one-way commits and rollbacks with JSON headers.
+"""The common transaction, in bulk: half messages, and commits and rollbacks, with JSON headers.
 
 All of them in one network read share one commit of the log with the plain sends of that read. Whatever is not
-common (a delay, a refusal, an answer that is waited for) is left to the plain way, whose results this one must
-equal: tests compare the two.
+common (a delay, a refusal, an end that came before) is left to the plain way, whose results this one must equal:
+tests compare the two.
 
 The ledger hears of a record when it is staged. Should the commit at the end of the read fail, `_settle` takes back
 what is not in the log.
@@ -21,6 +21,8 @@ from orbitmq.broker.transaction.ledger import Half, Ledger, Outcome
 from orbitmq.broker.unique_id import UNIQUE, around_unique_id
 from orbitmq.net.errors import RequestError
 from orbitmq.wire import topics as names
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import FLAG_ONEWAY, FLAG_RESPONSE, Command, encode
 from orbitmq.wire.header_fields import Int32, Int64
 from orbitmq.wire.header_json import HOT_ERRORS
 from orbitmq.wire.headers import EndTransactionHeader
@@ -228,8 +230,9 @@ class Lane:
         fields = command.extFields
         outcome = records.OUTCOMES.get(fields.commit_or_rollback)
         broker = self._broker
+        awaited = not command.flag & FLAG_ONEWAY
         if (
-            command.flag & 3 != 2
+            command.flag & FLAG_RESPONSE
             or outcome is None
             or broker.config.is_slave
             or broker.store.fault is not None
@@ -251,10 +254,14 @@ class Lane:
         target = records.real_queue(message)
         if not isinstance(half, Half) or target is None or redraft.asks_for_delay(message.properties):
             return False
+        hot_send = broker.gateway.hot_send
         try:
             self._stage_end(message, half, outcome, target)
         except OSError as error:
-            broker.gateway.hot_send.fail(conn, error, [])
+            hot_send.fail(conn, error, [command.opaque] if awaited else [])
+            return True
+        if awaited:
+            hot_send.owe_end(encode(Command(ResponseCode.SUCCESS, FLAG_RESPONSE, command.opaque)))
         return True
 
     def _stage_end(self, message: Message, half: Half, outcome: Outcome, target: tuple[str, int]) -> None:
