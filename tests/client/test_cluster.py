@@ -100,6 +100,22 @@ def test_a_route_is_kept_for_its_time_and_outlives_the_name_server() -> None:
     asyncio.run(scenario())
 
 
+def test_many_that_lost_their_broker_share_one_look_at_the_route() -> None:
+    async def scenario() -> None:
+        async with fake_cluster({}) as fake, Cluster(fake.namesrv.addr, timeout_s=1) as cluster:
+            asked = fake.namesrv.requests
+            await asyncio.gather(*(cluster.renewed_route("TopicA") for _ in range(50)))
+            assert len(asked(RequestCode.GET_ROUTEINFO_BY_TOPIC)) == 1
+            await asyncio.sleep(0.12)
+            assert await cluster.renewed_route("TopicA") is not None
+            assert len(asked(RequestCode.GET_ROUTEINFO_BY_TOPIC)) == 2
+            await fake.namesrv.stop()
+            await asyncio.sleep(0.12)
+            assert await cluster.renewed_route("TopicA") is not None, "the last one known is better than none"
+
+    asyncio.run(scenario())
+
+
 def test_a_missing_topic_is_told_apart_from_missing_brokers() -> None:
     async def scenario() -> None:
         async with fake_cluster({}) as fake, Cluster(fake.namesrv.addr) as cluster:

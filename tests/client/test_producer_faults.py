@@ -132,18 +132,18 @@ def test_stored_less_safely_is_a_receipt_unless_another_broker_shall_do_better()
 
 def test_a_silent_broker_costs_one_share_of_the_time_and_is_left_alone_then() -> None:
     async def main() -> None:
-        async with fake_cluster(answers(silent), GOOD) as fake, connect(fake.namesrv.addr, timeout=0.6) as mq:
+        async with fake_cluster(answers(silent), GOOD) as fake, connect(fake.namesrv.addr, timeout=3) as mq:
             producer = mq.producer("shop")
             start = time.monotonic()
             receipts = await asyncio.gather(*(producer.send("TopicA", b"x") for _ in range(8)))
             assert {receipt.broker for receipt in receipts} == {"broker-b"}
-            assert 0.15 < time.monotonic() - start < 0.6
+            assert 0.9 < time.monotonic() - start < 3
             asked = counts(fake)[0]
             start = time.monotonic()
             for _ in range(20):
                 await producer.send("TopicA", b"x")
             assert counts(fake)[0] == asked
-            assert time.monotonic() - start < 0.2
+            assert time.monotonic() - start < 0.9
 
     run(main)
 
@@ -155,7 +155,7 @@ def test_an_expired_timeout_says_what_is_not_known() -> None:
             start = time.monotonic()
             with pytest.raises(Unreachable, match="did not answer SEND_MESSAGE_V2 within") as caught:
                 await producer.send("TopicA", b"x", timeout=0.1)
-            assert 0.09 < time.monotonic() - start < 1
+            assert 0.09 < time.monotonic() - start < 2.5
             assert caught.value.maybe_processed and caught.value.retryable
             assert "may have been processed" in caught.value.hint
 
@@ -271,7 +271,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 def test_sends_go_on_while_a_broker_is_frozen_killed_and_started_again(pair: Pair) -> None:
     async def main() -> None:
-        async with connect(pair.namesrv, timeout=1.5) as mq:
+        async with connect(pair.namesrv, timeout=6) as mq:
             producer = mq.producer("shop")
             await mq.admin.create_topic("Faults", queues=2)
             sent: list[bytes] = []
@@ -288,7 +288,7 @@ def test_sends_go_on_while_a_broker_is_frozen_killed_and_started_again(pair: Pai
                 assert set(await send(20)) == {"broker-a"}
                 start = time.monotonic()
                 assert set(await send(200)) == {"broker-a"}
-                assert time.monotonic() - start < 1
+                assert time.monotonic() - start < 1.9
             finally:
                 os.kill(pair.b.pid, signal.SIGCONT)
             pair.a.kill()

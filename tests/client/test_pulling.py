@@ -171,6 +171,28 @@ def test_a_suggested_slave_is_asked_next_and_the_master_again_when_it_says_so() 
     run(scenario)
 
 
+def test_a_lost_master_is_left_for_its_slave_without_a_pause() -> None:
+    async def scenario() -> None:
+        served: list[int] = []
+
+        def slave(command: Command) -> Command:
+            offset = int(command.ext["queueOffset"])
+            served.append(offset)
+            if len(served) == 1:  # it has not noticed yet that its master is gone
+                return told(command, ResponseCode.PULL_RETRY_IMMEDIATELY, offset, suggest=0)
+            return found(command, offset, suggest=1)
+
+        async with scene(lambda c: found(c, 0), slave=slave) as stage:
+            stage.start(limits=Limits(messages=3))
+            assert (await anext(stage.inbox)).text == "0"
+            await until(lambda: len(stage.pulls(stage.master)) == 2)
+            await stage.master.stop()
+            assert (await anext(stage.inbox)).text == "1"
+            assert served[:2] == [1, 1]
+
+    run(scenario)
+
+
 def test_a_broker_that_does_not_know_this_member_is_told_and_asked_again() -> None:
     async def scenario() -> None:
         async with scene(

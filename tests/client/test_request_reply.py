@@ -86,7 +86,7 @@ def test_no_reply_in_time(server: ServerProcess) -> None:
             start = time.monotonic()
             with pytest.raises(Unreachable, match="no reply to a request to 'Nobody' within 0.3 s") as caught:
                 await mq.producer("asker").request("Nobody", b"?", timeout=0.3)
-            assert 0.25 < time.monotonic() - start < 2
+            assert 0.25 < time.monotonic() - start < 2.9
             assert "reply(msg" in caught.value.hint and caught.value.maybe_processed
 
     run(main)

@@ -57,6 +57,9 @@ def test_a_broker_without_master_takes_no_messages_but_gives_them() -> None:
     assert route.publish_queues() == ()
     assert route.read_queues() == (MessageQueue("T", "a", 0),)
     assert slave_only.readable_addr == "10.0.0.1:10911"
+    assert route.lacks_a_master
+    whole = BrokerData("a", "c", {0: "10.0.0.2:10911", 1: "10.0.0.1:10911"})
+    assert not TopicRoute("T", route.queues, {"a": whole, "b": slave_only}).lacks_a_master
 
 
 def test_order_configuration_decides_the_queues_to_publish_to() -> None:

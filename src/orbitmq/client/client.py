@@ -15,6 +15,7 @@ from orbitmq.client.errors import BadRequest, Closed
 from orbitmq.client.identity import local_ip, make_client_id
 from orbitmq.client.presence import Presence
 from orbitmq.client.route_watch import RouteChanged, RouteWatch
+from orbitmq.client.routes import TopicRoute
 from orbitmq.client.scope import Scope
 from orbitmq.client.times import Duration, seconds
 from orbitmq.net.channel import ChannelPool
@@ -106,9 +107,8 @@ class Client:
         )
         self.cluster = Cluster(namesrv, timeout_s=timeout_s, clock=clock, rng=rng, pool=pool)
         self.presence = Presence(self.cluster, client_id)
-        # Whoever learns of a broker first, the broker hears of this client.
-        self.cluster.routes.on_change = self.presence.wake
         self.routes = RouteWatch(self.cluster)
+        self.cluster.routes.on_change = self._route_learnt
         # One factory for all producers: two would count separately and could make equal ids.
         self.ids = UniqIdFactory(local_ip(), os.getpid(), clock, process_hash=rng.getrandbits(32))
         self._parts: list[tuple[int, Part]] = []
@@ -187,6 +187,11 @@ class Client:
     def on_route_change(self, topic: str, callback: RouteChanged) -> Callable[[], None]:
         """Calls back with each new route of a topic (None: it is gone), until the function given back is called."""
         return self.routes.watch(topic, callback)
+
+    def _route_learnt(self, route: TopicRoute) -> None:
+        """Whoever learns of a broker first, the broker hears of this client, and all that use the topic follow."""
+        self.presence.wake()
+        self.routes.note(route.topic, route)
 
     # --- life -------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Collection
 from random import Random
@@ -26,6 +27,10 @@ from orbitmq.wire.topics import DEFAULT_TOPIC
 
 DEFAULT_NAMESRV_PORT: Final = 9876
 DEFAULT_TIMEOUT_S: Final = 3.0
+# Whoever asks because a broker failed shares the answer with all who ask within this time.
+ROUTE_PAUSE_S: Final = 0.1
+# How long a master whose place another one has taken may still answer what it was asked.
+REPLACED_GRACE_S: Final = 0.5
 
 Clock = Callable[[], int]
 T = TypeVar("T")
@@ -80,6 +85,8 @@ class Cluster:
         self.routes = RouteCache()
         self._pool = pool or ChannelPool(connect_timeout_s=timeout_s)
         self._namesrv_index = self.rng.randrange(len(self.namesrv_addrs))
+        self._renewing: dict[str, asyncio.Lock] = {}
+        self._renewed: dict[str, float] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -190,11 +197,49 @@ class Cluster:
                 return old
             raise
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
+            if (old := self.routes.stale(topic)) and not await self._is_known(old):
+                return old
             self.routes.forget(topic)
             return None
         route = _understood(lambda body: parse_route(topic, body), response.body)
+        self._leave_replaced(self.routes.stale(topic), route)
         self.routes.put(route, self.clock())
         return route
+
+    async def _is_known(self, route: TopicRoute) -> bool:
+        """Whether the name server has heard of the route's brokers: one that has just started has heard of none, and
+        what it does not know of their topics says nothing.
+        """
+        known = (await self.cluster_map()).brokers
+        return any(name in known for name in route.brokers)
+
+    async def renewed_route(self, topic: str) -> TopicRoute | None:
+        """The route as of now, for those whose broker failed: many may ask, the name server is asked seldom."""
+        now = asyncio.get_running_loop().time
+        async with self._renewing.setdefault(topic, asyncio.Lock()):
+            if now() - self._renewed.get(topic, -ROUTE_PAUSE_S) < ROUTE_PAUSE_S:
+                return self.routes.stale(topic)
+            try:
+                return await self.find_route(topic, refresh=True)
+            finally:
+                self._renewed[topic] = now()
+
+    def _leave_replaced(self, before: TopicRoute | None, route: TopicRoute) -> None:
+        """A master whose place another one has taken may be frozen: nobody goes on waiting for its answers."""
+        if before is None:
+            return
+        for name, broker in route.brokers.items():
+            old = before.brokers.get(name)
+            if old is None or old.master is None or broker.master in (None, old.master):
+                continue
+            asyncio.get_running_loop().call_later(REPLACED_GRACE_S, self._leave, old.master)
+
+    def _leave(self, addr: str) -> None:
+        listed = (
+            addr in broker.addrs.values() for route in self.routes.all() for broker in route.brokers.values()
+        )
+        if not any(listed):  # as a slave it is in its place again
+            self._pool.drop(addr)
 
     async def publish_route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
         """The route to send along: the topic's own, or the one its first message will create."""

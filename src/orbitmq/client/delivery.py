@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, Final
 
 from orbitmq.client.core.faults import Faults
 from orbitmq.client.core.queue_choice import Choice
-from orbitmq.client.core.retry_rules import RetryRules, SendKind, share_of_time
+from orbitmq.client.core.retry_rules import (
+    RetryRules,
+    SendKind,
+    counts_as_try,
+    not_the_place,
+    share_of_time,
+)
+from orbitmq.client.desks import LOOK_AGAIN_S, Desks
 from orbitmq.client.errors import Closed, OrbitMQError, Unreachable, from_remoting, from_response
 from orbitmq.client.fast_send import FrameMaker
-from orbitmq.client.outgoing import check_topic
 from orbitmq.client.receipt import SEND_STATUS, IdRun, Receipt
-from orbitmq.client.routes import TopicRoute
 from orbitmq.client.topic_desk import Door, Slot, TopicDesk
 from orbitmq.net.errors import RemotingError
 from orbitmq.wire.answer_json import Answer
@@ -29,8 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orbitmq.client")
 
-# After a failure the route is asked for again, but not more often than this.
-LOOK_AGAIN_S: Final = 1.0
+MOST_NAMES: Final = 10
 
 Make = Callable[[FrameMaker, int, int, bytes, bytes, int, bytes], bytes]
 """One of FrameMaker's methods: which kind of frame is made for each try."""
@@ -43,78 +47,27 @@ class Delivery:
         self.rules = rules
         self.faults = Faults()
         self.closed = False
-        self.desks: dict[str, TopicDesk] = {}
-        self._choice = choice
+        self._desks = Desks(client, group, choice, self.faults, self.check_open)
+        self.desks = self._desks.open
         self._watch_latency = choice is Choice.LEAST_LATENCY
-        self._doors: dict[str, Door] = {}
-        self._opening: dict[str, asyncio.Task[TopicDesk]] = {}
-        self._unwatch: dict[str, Callable[[], None]] = {}
         self._clock = client.clock
         self._time: Callable[[], float] = _not_started
 
-    # --- topics -----------------------------------------------------------------------------------------------
-
-    async def desk(self, topic: str, timeout_s: float) -> TopicDesk:
-        """The desk of a topic; callers that come while its route is being asked for share the question."""
-        desk = self.desks.get(topic)
-        if desk is not None:
-            return desk
-        check_topic(topic)
-        self.check_open()
-        self.client.start()
-        self._time = asyncio.get_running_loop().time
-        task = self._opening.get(topic)
-        if task is None:
-            task = self._opening[topic] = self.client.scope.spawn(
-                self._open(topic), name=f"route-{topic}", awaited=True
-            )
-            task.add_done_callback(lambda _: self._opening.pop(topic, None))
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await asyncio.shield(task)
-        except TimeoutError:
-            raise Unreachable(
-                f"the route of topic '{topic}' was not learnt within {timeout_s:g} s",
-                hint=f"check the name servers {'; '.join(self.client.cluster.namesrv_addrs)}",
-            ) from None
-
-    async def _open(self, topic: str) -> TopicDesk:
-        desk = TopicDesk(self.group, topic, self.client.rng, self._choice)
-        route = await self.client.cluster.publish_route(topic)
-        desk.follow(route, self._doors)
-        if self.closed:
-            raise self._closed_error()
-        self.desks[topic] = desk
-        self._unwatch[topic] = self.client.on_route_change(topic, lambda new: self._follow(topic, new))
-        return desk
-
-    def _follow(self, topic: str, route: TopicRoute | None) -> None:
-        desk = self.desks.get(topic)
-        if desk is None:
-            return
-        if route is not None:
-            desk.follow(route, self._doors)
-            return
-        # The topic was deleted: the next send asks anew and finds out whether it may be made again.
-        del self.desks[topic]
-        self._unwatch.pop(topic)()
-
     def address_of(self, broker: str) -> str:
         """The master of a broker that this producer has sent to."""
-        door = self._doors.get(broker)
-        if door is None:
-            raise Unreachable(
-                f"broker '{broker}' is in no route any more",
-                hint="wait until it registers with a name server",
-            )
-        return door.addr
+        return self._desks.address_of(broker)
+
+    async def desk(self, topic: str, timeout_s: float) -> TopicDesk:
+        """The desk of a topic; waits for its route, and for a master if it had one before."""
+        desk = self.desks.get(topic)
+        if desk is None:
+            self._time = asyncio.get_running_loop().time
+            desk = await self._desks.get(topic, timeout_s)
+        return desk
 
     def close(self) -> None:
         self.closed = True
-        self.desks.clear()
-        for unwatch in self._unwatch.values():
-            unwatch()
-        self._unwatch.clear()
+        self._desks.close()
 
     def check_open(self) -> None:
         if self.closed:
@@ -194,23 +147,31 @@ class Delivery:
     ) -> Receipt:
         """The second and later tries; also the first when the connection has to be made before."""
         rules, now = self.rules, self._time
+        tries = rules.tries(kind)
         msg_id = ids.encode() if type(ids) is str else b""
         stored: Receipt | None = None
-        for number in range(len(tried), rules.tries(kind)):
-            if number:
-                if not self._again(kind, outcome):
+        spent = sum(isinstance(outcome, Receipt) or counts_as_try(outcome) for _ in tried)
+        asked = set(tried)
+        """By name, since the route was last looked at."""
+        while spent < tries:
+            if tried:
+                if tries == 1 or not self._again(kind, outcome):
                     break
                 stored = outcome if isinstance(outcome, Receipt) else stored
-                self._look_again(desk)
+                if await self._anywhere_else(desk, kind, asked, outcome, deadline):
+                    asked.clear()
             left_s = deadline - now()
             if left_s <= 0:
                 break
-            if number and rules.elsewhere(kind):
-                slot = desk.choose(self.faults, now(), tuple(tried))
-            share_s = share_of_time(
-                left_s, rules.tries(kind) - number, alone=desk.alone or not rules.elsewhere(kind)
-            )
+            if tried:
+                found = self._next_slot(desk, slot, kind, tuple(asked))
+                if found is None:
+                    outcome = desk.no_queue()
+                    continue
+                slot = found
+            share_s = share_of_time(left_s, tries - spent, alone=desk.alone or not rules.elsewhere(kind))
             tried.append(slot.broker)
+            asked.add(slot.broker)
             started = now()
             try:
                 channel = await self._channel(slot.door, share_s)
@@ -227,6 +188,8 @@ class Delivery:
                 if answer.code == 0:
                     return Receipt(answer, slot.place, ids)
                 outcome = self._judge(slot, answer, ids)
+            if isinstance(outcome, Receipt) or counts_as_try(outcome):
+                spent += 1
         if isinstance(outcome, Receipt):
             return outcome
         if stored is not None:  # less safe than wished, but stored: an error would hide that
@@ -236,9 +199,51 @@ class Delivery:
                 f"a message to '{desk.topic}' was not sent in time",
                 hint="raise timeout=, or send less at once",
             )
+        if isinstance(outcome, Unreachable) or not_the_place(outcome):
+            self._look_again(desk)  # for whoever sends next
         if len(tried) > 1:
-            outcome.add_note(f"tried {len(tried)} times: {', '.join(tried)}")
+            names = tried if len(tried) <= MOST_NAMES else list(dict.fromkeys(tried))
+            outcome.add_note(f"tried {len(tried)} times: {', '.join(names)}")
         raise outcome
+
+    async def _anywhere_else(
+        self,
+        desk: TopicDesk,
+        kind: SendKind,
+        asked: set[str],
+        outcome: OrbitMQError | Receipt,
+        deadline: float,
+    ) -> bool:
+        """After a failure: when nobody else is left to ask, looks for a change of the route. True if it did."""
+        moved = isinstance(outcome, OrbitMQError) and not_the_place(outcome)
+        if not moved or (self.rules.elsewhere(kind) and not desk.only(asked)):
+            self._look_again(desk)
+            return False
+        before = desk.version
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._renew(desk, deadline)
+                if desk.version == before:
+                    await asyncio.sleep(LOOK_AGAIN_S)
+        except TimeoutError:
+            log.debug("nobody took the place of those that failed a message to '%s'", desk.topic)
+        return True
+
+    async def _renew(self, desk: TopicDesk, deadline: float) -> None:
+        """Looks for the brokers of a topic; when it has none at all, waits for the first."""
+        if self.desks.get(desk.topic) is desk:
+            await self._refresh(desk.topic)
+            return
+        try:
+            await self._desks.get(desk.topic, deadline - self._time())
+        except OrbitMQError as error:
+            # What the broker said, or did not, tells more than this.
+            log.debug("no place for a message to '%s': %s", desk.topic, error)
+
+    def _next_slot(self, desk: TopicDesk, slot: Slot, kind: SendKind, asked: tuple[str, ...]) -> Slot | None:
+        if not self.rules.elsewhere(kind):
+            return desk.now(slot)
+        return desk.choose(self.faults, self._time(), asked) if desk.slots else None
 
     async def oneway(
         self,
@@ -314,7 +319,7 @@ class Delivery:
 
     async def _refresh(self, topic: str) -> None:
         try:
-            await self.client.routes.refresh(topic)
+            await self.client.routes.look_again(topic)
         except OrbitMQError as error:
             # The old route is still worth trying; who sends hears of it when that fails too.
             log.info("the route of '%s' was not learnt anew: %s", topic, error)

@@ -25,8 +25,8 @@ log = logging.getLogger("orbitmq.reader")
 
 PAGES_AHEAD: Final = 2
 HOLD_S: Final = 15.0
-FIRST_PAUSE_S: Final = 0.2
-LONGEST_PAUSE_S: Final = 3.0
+FIRST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -127,7 +127,7 @@ class Lane:
 
     async def _look_again(self) -> None:
         """A broker that comes back may have another address. Until then the name server may not know it at all."""
-        route = await self._reading.cluster.find_route(self.queue.topic, refresh=True)
+        route = await self._reading.cluster.renewed_route(self.queue.topic)
         if route is not None and self.queue.broker_name in route.brokers:
             self._route = route
 

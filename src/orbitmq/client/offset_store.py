@@ -9,11 +9,11 @@ from datetime import datetime
 from typing import Final, Literal, Protocol
 
 from orbitmq.client.cluster import Cluster
-from orbitmq.client.errors import BadRequest, NotFound, OrbitMQError
+from orbitmq.client.errors import BadRequest, NotFound, OrbitMQError, Unreachable
 from orbitmq.client.reader import first_stored_at, queue_offset
 from orbitmq.client.times import moment_ms
 from orbitmq.wire.codes import RequestCode, ResponseCode
-from orbitmq.wire.command import request
+from orbitmq.wire.command import Command, request
 from orbitmq.wire.fastjson import MessageQueue
 from orbitmq.wire.topics import RETRY_PREFIX
 
@@ -61,8 +61,23 @@ async def master_of(cluster: Cluster, queue: MessageQueue) -> str:
     return broker.master
 
 
+async def keeper_of(cluster: Cluster, queue: MessageQueue) -> tuple[str, bool]:
+    """Who keeps the group's progress now, and whether that is the master: without one, its first slave does."""
+    route = await cluster.find_route(queue.topic)
+    broker = route.brokers.get(queue.broker_name) if route else None
+    if broker is None or broker.readable_addr is None:
+        raise NotFound(
+            f"broker '{queue.broker_name}' has no address at the moment", hint="wait until it registers again"
+        )
+    return broker.readable_addr, broker.readable_addr == broker.master
+
+
 class BrokerOffsets:
-    """Offsets on the masters, where every member of the group finds them."""
+    """Offsets on the masters, where every member of the group finds them.
+
+    While a master is away its slave keeps them, so that members that come meanwhile go on from there. That counts as
+    not saved: the master gets them as soon as it, or another one, is there.
+    """
 
     def __init__(self, cluster: Cluster, group: str, place: str | int) -> None:
         self._cluster = cluster
@@ -80,8 +95,9 @@ class BrokerOffsets:
         if self._place != AUTO and not queue.topic.startswith(RETRY_PREFIX):
             # Without this a broker answers 0 for a young topic, also to those who asked for its end.
             ext["setZeroIfNotFound"] = "false"
+        addr, _ = await keeper_of(self._cluster, queue)
         response = await self._cluster.request(
-            await master_of(self._cluster, queue),
+            addr,
             request(RequestCode.QUERY_CONSUMER_OFFSET, ext),
             accept=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
         )
@@ -100,9 +116,7 @@ class BrokerOffsets:
             "bname": queue.broker_name,
         }
         try:
-            addr = await master_of(self._cluster, queue)
-            # Answered, unlike the official clients' commits: what was not taken is sent again.
-            await self._cluster.request(addr, request(RequestCode.UPDATE_CONSUMER_OFFSET, ext))
+            certain = await self._tell(queue, request(RequestCode.UPDATE_CONSUMER_OFFSET, ext))
         except OrbitMQError as error:
             if queue.broker_name not in self._troubled:
                 log.warning(
@@ -113,14 +127,27 @@ class BrokerOffsets:
         if queue.broker_name in self._troubled:
             self._troubled.discard(queue.broker_name)
             log.info("progress of group '%s' is saved again on %s", self._group, queue.broker_name)
-        return True
+        return certain
+
+    async def _tell(self, queue: MessageQueue, command: Command) -> bool:
+        """Answered, unlike the official clients' commits: what was not taken is sent again. True: by the master."""
+        addr, certain = await keeper_of(self._cluster, queue)
+        try:
+            await self._cluster.request(addr, command)
+        except Unreachable:
+            await self._cluster.renewed_route(queue.topic)
+            other, certain = await keeper_of(self._cluster, queue)
+            if other == addr:
+                raise
+            await self._cluster.request(other, command)
+        return certain
 
 
 async def first_offset(cluster: Cluster, queue: MessageQueue, place: str | int) -> int:
     """Where to begin on a queue without an offset. Retried messages are never skipped."""
     if place == FIRST or queue.topic.startswith(RETRY_PREFIX):
         return 0
-    addr = await master_of(cluster, queue)
+    addr, _ = await keeper_of(cluster, queue)
     if isinstance(place, int):
         return await first_stored_at(cluster, addr, queue, place)
     return await queue_offset(cluster, addr, RequestCode.GET_MAX_OFFSET, queue)

@@ -28,6 +28,9 @@ SUSPEND_MS: Final = 15_000
 # Brokers look at held pulls every 5 s, so an answer may be that much later than asked for.
 TIMEOUT_S: Final = 30.0
 RETRY_AFTER_S: Final = 1.0
+# Another master is looked for often at first, and less often when none has come for some seconds.
+LOOK_AGAIN_S: Final = 0.1
+QUICK_LOOKS: Final = 50
 BUSY_RETRY_AFTER_S: Final = 0.02
 MAX_MESSAGES: Final = 4096
 PAGE_BYTES: Final = 1024 * 1024
@@ -77,6 +80,8 @@ class Puller:
         self._page_bytes = page_bytes
         self._retry_after_s = retry_after_s
         self._broker_id = MASTER_ID
+        self._asked = ""
+        self._failures = 0
         self._troubled = False
 
     async def run(self) -> None:
@@ -96,7 +101,7 @@ class Puller:
         """One pull; True when the queue has to be taken anew from another offset."""
         holding = self._holding
         offset = holding.unfinished.next_offset
-        addr = await self._addr()
+        addr = self._asked = await self._addr()
         try:
             response = await self._cluster.request(
                 addr,
@@ -113,6 +118,9 @@ class Puller:
         holding.last_pull_ms = self._cluster.clock()
         self._broker_id = int(response.ext.get("suggestWhichBrokerId") or MASTER_ID)
         next_offset = int(response.ext["nextBeginOffset"])
+        if response.code != ResponseCode.PULL_RETRY_IMMEDIATELY or next_offset > offset:
+            # A slave that only points to its master has not helped: the two must not be asked in a tight circle.
+            self._failures = 0
         if response.code == ResponseCode.PULL_OFFSET_MOVED:
             log.warning(
                 "offset %d of %r is outside of what the broker holds (%s to %s); going on at %d",
@@ -201,17 +209,32 @@ class Puller:
         if not self._troubled:
             self._troubled = True
             log.warning("%r is not pulled at the moment: %s", self._holding, error)
-        # A broker that came back may have another address, and a lost master may have slaves.
-        if isinstance(error, Unreachable):
-            self._broker_id += 1
+        self._failures += 1
+        gone = isinstance(error, Unreachable)
+        if gone:
+            self._broker_id += 1  # a lost master may have slaves
             self._away()
+        elif error.code in _UNKNOWN_MEMBER and self._failures == 1:
+            return  # it has been told meanwhile
         else:
             self._broker_id = MASTER_ID
-        await asyncio.sleep(self._retry_after_s)
+        if not gone and error.code != ResponseCode.SERVICE_NOT_AVAILABLE and not isinstance(error, NotFound):
+            await asyncio.sleep(self._retry_after_s)
+            return
+        # A broker that came back may have another address, and another broker may have become the master.
+        elsewhere = await self._look_again()
+        if not elsewhere or self._failures > 1:
+            quick = self._failures <= QUICK_LOOKS
+            await asyncio.sleep(min(LOOK_AGAIN_S, self._retry_after_s) if quick else self._retry_after_s)
+
+    async def _look_again(self) -> bool:
+        """Renews the route; whether it names somebody else to ask than who has just failed."""
         try:
-            await self._cluster.find_route(self._holding.queue.topic, refresh=True)
-        except OrbitMQError as route_error:
-            log.debug("no fresh route: %s", route_error)
+            await self._cluster.renewed_route(self._holding.queue.topic)
+            return await self._addr() != self._asked
+        except OrbitMQError as error:
+            log.debug("no fresh route: %s", error)
+            return False
 
 
 def choose_addr(broker: BrokerData, wanted_id: int) -> str | None:

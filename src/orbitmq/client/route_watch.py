@@ -1,7 +1,8 @@
 """Keeps the routes of topics in use fresh and tells those who care when one changes.
 
 Every 30 seconds the name server is asked again. A topic that has no route yet is asked for sooner, so that the
-first consumer of a topic does not wait half a minute for the topic's first message to be noticed.
+first consumer of a topic does not wait half a minute for the topic's first message to be noticed; so is one that has
+lost a master, or a whole broker a moment ago: it may only be restarted.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from orbitmq.client.routes import TopicRoute
 log = logging.getLogger("orbitmq.client")
 
 PERIOD_S: Final = 30.0
-# A topic without a route: asked after one second, then less and less often.
+# A topic without a route, or without a master of it: asked after one second, then less and less often.
 MISSING_FIRST_S: Final = 1.0
 MISSING_LONGEST_S: Final = 5.0
+# A broker that left the route is looked for that long; then it is taken for gone.
+LOST_S: Final = 60.0
 
 RouteChanged = Callable[[TopicRoute | None], None]
 """Called with the new route, or None when the topic is gone."""
@@ -42,6 +45,7 @@ class RouteWatch:
         self._missing_pause_s = missing_first_s
         self._watchers: dict[str, list[RouteChanged]] = {}
         self._last: dict[str, TopicRoute | None] = {}
+        self._lost: dict[str, tuple[frozenset[str], float]] = {}
         self._changed = asyncio.Event()
 
     @property
@@ -63,6 +67,7 @@ class RouteWatch:
             if not watchers and self._watchers.get(topic) is watchers:
                 del self._watchers[topic]
                 self._last.pop(topic, None)
+                self._lost.pop(topic, None)
 
         return unwatch
 
@@ -72,11 +77,21 @@ class RouteWatch:
         self.note(topic, route)
         return route
 
+    async def look_again(self, topic: str) -> TopicRoute | None:
+        """As `refresh`, for many who ask at the same time because a broker failed."""
+        route = await self._cluster.renewed_route(topic)
+        self.note(topic, route)
+        return route
+
     def note(self, topic: str, route: TopicRoute | None) -> None:
         """Takes over a route that somebody else has learnt."""
         if topic not in self._watchers or self._last.get(topic) == route:
             return
+        self._note_lost(topic, self._last.get(topic), route)
         self._last[topic] = route
+        if self._is_incomplete(topic):
+            self._missing_pause_s = self._missing_first_s
+            self._changed.set()
         for callback in tuple(self._watchers[topic]):
             try:
                 callback(route)
@@ -87,7 +102,7 @@ class RouteWatch:
         loop = asyncio.get_running_loop()
         next_round = loop.time() + self._period_s
         while True:
-            missing = [topic for topic in self._watchers if self._last.get(topic) is None]
+            missing = [topic for topic in self._watchers if self._is_incomplete(topic)]
             pause_s = self._missing_pause_s if missing else self._period_s
             self._changed.clear()
             try:
@@ -108,3 +123,19 @@ class RouteWatch:
                     await self.refresh(topic)
                 except OrbitMQError as error:
                     log.warning("the route of topic '%s' is not refreshed: %s", topic, error)
+
+    def _note_lost(self, topic: str, before: TopicRoute | None, route: TopicRoute | None) -> None:
+        now_s = asyncio.get_running_loop().time()
+        here = frozenset(route.brokers) if route is not None else frozenset()
+        gone = frozenset(before.brokers) - here if before is not None else frozenset()
+        earlier, until_s = self._lost.pop(topic, (frozenset(), now_s))
+        lost = gone | (earlier - here)
+        if lost:
+            self._lost[topic] = (lost, now_s + LOST_S if gone else until_s)
+
+    def _is_incomplete(self, topic: str) -> bool:
+        route = self._last.get(topic)
+        if route is None or route.lacks_a_master:
+            return True
+        _, until_s = self._lost.get(topic, (frozenset(), 0.0))
+        return asyncio.get_running_loop().time() < until_s

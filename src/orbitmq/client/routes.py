@@ -110,6 +110,11 @@ class TopicRoute:
             if (master := self.brokers[data.broker].master)
         }
 
+    @property
+    def lacks_a_master(self) -> bool:
+        """Some queues can be read at a slave and not be sent to: a master may be on its way."""
+        return any(self.brokers[data.broker].master is None for data in self.located_queues())
+
     def as_template_for(self, topic: str) -> TopicRoute:
         """The route a topic will have once its first message has created it from this default topic."""
         queues = tuple(
@@ -142,8 +147,8 @@ class RouteCache:
     """The last route of each topic and when it was learnt."""
 
     max_age_ms: int = ROUTE_MAX_AGE_MS
-    on_change: Callable[[], None] | None = None
-    """Called after a route was learnt that is new or differs from the one before."""
+    on_change: Callable[[TopicRoute], None] | None = None
+    """Called with a route that was learnt and is new, or differs from the one before."""
     _entries: dict[str, tuple[int, TopicRoute]] = field(default_factory=dict)
 
     def fresh(self, topic: str, now_ms: int) -> TopicRoute | None:
@@ -164,7 +169,7 @@ class RouteCache:
         if before == route:
             return False
         if self.on_change is not None:
-            self.on_change()
+            self.on_change(route)
         return True
 
     def forget(self, topic: str) -> None:

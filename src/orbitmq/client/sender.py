@@ -164,14 +164,20 @@ class Sender:
         assert last is not None
         raise last
 
+    async def placed(
+        self, message: Outgoing, *, queue_id: int | None = None, broker: str | None = None
+    ) -> tuple[str, MessageQueue, Command]:
+        """The request of one try, for callers that send it themselves: the address, the queue, and the command."""
+        route = await self.cluster.publish_route(message.topic)
+        queue = self._choose(route, message.topic, queue_id, broker, ())
+        return _master(route, queue), queue, self._command(queue, message)
+
     async def send_oneway(
         self, message: Outgoing, *, queue_id: int | None = None, broker: str | None = None
     ) -> MessageQueue:
         """Sends without waiting: fast, and silent about loss."""
-        route = await self.cluster.publish_route(message.topic)
-        queue = self._choose(route, message.topic, queue_id, broker, ())
-        command = self._command(queue, message, oneway=True)
-        await self.cluster.oneway(_master(route, queue), command)
+        addr, queue, command = await self.placed(message, queue_id=queue_id, broker=broker)
+        await self.cluster.oneway(addr, command)  # which marks it
         return queue
 
     def _choose(
@@ -211,7 +217,7 @@ class Sender:
             queue_offset=int(response.ext["queueOffset"]),
         )
 
-    def _command(self, queue: MessageQueue, message: Outgoing, *, oneway: bool = False) -> Command:
+    def _command(self, queue: MessageQueue, message: Outgoing) -> Command:
         ext = {
             "a": self.group,
             "b": message.topic,
@@ -227,7 +233,7 @@ class Sender:
             "m": "false",
             "n": queue.broker_name,
         }
-        return request(RequestCode.SEND_MESSAGE_V2, ext, message.body, oneway=oneway)
+        return request(RequestCode.SEND_MESSAGE_V2, ext, message.body)
 
 
 def _master(route: TopicRoute, queue: MessageQueue) -> str:

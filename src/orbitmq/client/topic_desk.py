@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from random import Random
 from typing import Any
 
@@ -47,15 +48,18 @@ class TopicDesk:
         self.slots: tuple[Slot, ...] = ()
         self.alone = True
         """There is only one broker: a failed try has nowhere else to go."""
+        self.version = 0
+        """Grows when the queues or their brokers change."""
         self.next_look = 0.0
         """When the route may be asked for again after a failure."""
         self._group = group
         self._turns = Turns(rng)
         self._quickest = choice is Choice.LEAST_LATENCY
 
-    def follow(self, route: TopicRoute, doors: dict[str, Door]) -> None:
-        """Takes over a route; connections to brokers whose address did not change are kept."""
+    def follow(self, route: TopicRoute, doors: dict[str, Door]) -> list[str]:
+        """Takes over a route; connections to brokers whose address did not change are kept. The brokers that moved."""
         slots: list[Slot] = []
+        moved: list[str] = []
         known = {(slot.broker, slot.queue_id): slot for slot in self.slots}
         for queue in route.publish_queues():
             broker = route.brokers.get(queue.broker_name)
@@ -63,13 +67,29 @@ class TopicDesk:
                 continue
             door = doors.get(broker.name)
             if door is None or door.addr != broker.master:
+                if door is not None:
+                    moved.append(broker.name)
                 door = doors[broker.name] = Door(broker.name, broker.master)
             slot = known.get((broker.name, queue.queue_id))
             if slot is None or slot.door is not door:
                 slot = Slot(self._group, self.topic, queue.queue_id, door)
             slots.append(slot)
-        self.slots = tuple(slots)
+        if self.slots != tuple(slots):
+            self.slots = tuple(slots)
+            self.version += 1
         self.alone = len({slot.broker for slot in slots}) < 2
+        return moved
+
+    def now(self, slot: Slot) -> Slot | None:
+        """The same queue at its broker's present address."""
+        if slot in self.slots:
+            return slot
+        same = (other for other in self.slots if other.place == slot.place)
+        return next(same, None)
+
+    def only(self, brokers: Collection[str]) -> bool:
+        """Whether all queues are at these brokers."""
+        return all(slot.broker in brokers for slot in self.slots)
 
     def choose(self, faults: Faults, now: float, avoid: tuple[str, ...] = ()) -> Slot:
         slots = self.slots
@@ -106,4 +126,5 @@ class TopicDesk:
         return NotFound(
             f"topic '{self.topic}' has no writable queue",
             hint=f"see `orbitmq topic route {self.topic}`: it needs write permission and a master",
+            retryable=True,  # a master may be on its way
         )

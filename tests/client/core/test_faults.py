@@ -69,3 +69,13 @@ def test_the_mean_follows_and_fades() -> None:
     for _ in range(200):
         faults.note("a", 0.05, 0.0)
     assert faults.expected_s("a", 0.0) == pytest.approx(0.05, rel=0.01)
+
+
+def test_another_process_in_a_brokers_place_starts_with_a_clean_slate() -> None:
+    faults = Faults()
+    faults.note("a", 3.0, 1.0)
+    faults.isolate("a", 1.0)
+    faults.forgive("a")
+    assert not faults.avoided("a", 1.0)
+    assert faults.expected_s("a", 1.0) == 0.0
+    faults.forgive("never heard of")

@@ -4,11 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.client.core.retry_rules import RetryRules, SendKind, share_of_time
-from orbitmq.client.errors import BadRequest, Unreachable, from_response
+from orbitmq.client.core.retry_rules import (
+    RetryRules,
+    SendKind,
+    counts_as_try,
+    not_the_place,
+    share_of_time,
+)
+from orbitmq.client.errors import BadRequest, NotFound, Unreachable, from_response
 from orbitmq.wire.codes import RequestCode, ResponseCode
 
 ELSEWHERE = {1, 2, 14, 16, 17, 204, 205}
+NOT_THE_PLACE = {14, 16}
 
 
 @pytest.mark.parametrize(
@@ -31,7 +38,21 @@ def test_tries_by_kind(kind: SendKind, tries: int, elsewhere: bool) -> None:
 def test_only_the_listed_answers_are_tried_elsewhere(code: int) -> None:
     error = from_response(RequestCode.SEND_MESSAGE_V2, code, None, "127.0.0.1:1")
     assert RetryRules().worth_another_try(SendKind.AWAITED, error) is (code in ELSEWHERE)
-    assert not RetryRules().worth_another_try(SendKind.POSTED, error)
+    assert RetryRules().worth_another_try(SendKind.POSTED, error) is (code in NOT_THE_PLACE)
+    assert not_the_place(error) is (code in NOT_THE_PLACE)
+
+
+def test_a_broker_that_is_not_the_place_costs_no_try() -> None:
+    gone = Unreachable("connection refused")
+    assert not_the_place(gone) and not counts_as_try(gone)
+    silent = Unreachable("no answer", maybe_processed=True)
+    assert not not_the_place(silent) and counts_as_try(silent)
+    lost = from_response(RequestCode.SEND_MESSAGE_V2, ResponseCode.SERVICE_NOT_AVAILABLE, None, "127.0.0.1:1")
+    assert not counts_as_try(lost)
+    forbidden = from_response(RequestCode.SEND_MESSAGE_V2, ResponseCode.NO_PERMISSION, None, "127.0.0.1:1")
+    assert not_the_place(forbidden) and counts_as_try(forbidden)
+    assert not counts_as_try(NotFound("no master", retryable=True))
+    assert counts_as_try(NotFound("no such topic"))
 
 
 def test_silence_is_always_worth_another_try_and_a_bad_request_never() -> None:

@@ -137,7 +137,7 @@ def test_everything_resumes_when_all_brokers_were_gone(cluster: Cluster) -> None
                 cluster.a.kill()
                 cluster.b.kill()
                 failures = traffic.failures
-                await traffic.fails(20)
+                await traffic.fails(8)
                 assert all(isinstance(error, orbitmq.Unreachable | orbitmq.NotFound) for error in failures)
                 await asyncio.gather(asyncio.to_thread(cluster.a.start), asyncio.to_thread(cluster.b.start))
                 await traffic.flows("after both brokers came back")

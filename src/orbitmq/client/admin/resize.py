@@ -265,7 +265,15 @@ class Shrink:
 
 
 async def _sizes(cluster: Cluster, name: str, broker: str | None) -> dict[str, Size]:
-    masters = (await cluster.route(name, refresh=True)).masters()
+    route = await cluster.route(name, refresh=True)
+    masters = route.masters()
+    away = sorted({data.broker for data in route.located_queues()} - masters.keys())
+    if away and (broker is None or broker in away):
+        # Its slave still serves the old queues: done without it would be done by half.
+        raise OrbitMQError(
+            f"broker {', '.join(away)} of topic '{name}' has no master now",
+            hint="nothing was changed there; run the same command again when it has one",
+        )
     chosen = {key: addr for key, addr in masters.items() if broker is None or broker in (key, addr)}
     if not chosen:
         where = f" on broker '{broker}'" if broker else ""

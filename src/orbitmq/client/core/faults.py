@@ -62,6 +62,11 @@ class Faults:
         """No answer came."""
         self._avoid_until[broker] = now + self._isolation_s
 
+    def forgive(self, broker: str) -> None:
+        """Another process has taken this broker's place."""
+        self._avoid_until.pop(broker, None)
+        self._means.pop(broker, None)
+
     def avoided(self, broker: str, now: float) -> bool:
         until = self._avoid_until.get(broker)
         if until is None:
