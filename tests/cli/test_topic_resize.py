@@ -109,7 +109,7 @@ def test_it_waits_until_producers_know(server: ServerProcess, orbitmq: Commands)
     fill(server, "Settling", {"g": dict.fromkeys(range(4), 5)})
     started = time.monotonic()
     orbitmq.ok("topic", "shrink", "Settling", "--queues", "1", "--settle", "1.5", "--timeout", "20")
-    assert 1.4 < time.monotonic() - started < 6
+    assert 1.4 < time.monotonic() - started < 15
 
 
 def test_a_message_that_slips_in_at_the_last_moment_is_not_lost(
@@ -182,7 +182,7 @@ def test_ctrl_c_leaves_a_state_that_the_same_command_goes_on_from(
     assert process.stderr is not None
     assert "waiting for slow" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "run the same command to go on" in err
     assert sizes(orbitmq, "Stopped") == (4, 2)

@@ -11,6 +11,7 @@ from orbitmq import __version__
 from orbitmq.cli import (
     cheat,
     cluster,
+    controller_cmd,
     dead,
     doctor_cmd,
     group,
@@ -50,6 +51,7 @@ def _server_command(name: str, help_text: str) -> None:
 _server_command("server", "Start name server and broker in one process.")
 _server_command("namesrv", "Start a name server.")
 _server_command("broker", "Start a broker.")
+app.add_typer(controller_cmd.app, name="controller", rich_help_panel=SERVERS)
 
 app.add_typer(topic.app, name="topic", rich_help_panel=CLUSTER)
 app.add_typer(group.app, name="group", rich_help_panel=CLUSTER)

@@ -18,6 +18,21 @@ SHEETS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("apart: a name server and a broker", "orbitmq namesrv --port 9876"),
         ("", "orbitmq broker -n 127.0.0.1:9876 --data ./data -c broker.conf"),
     ),
+    "cluster": (
+        (
+            "two masters with a slave each and a controller on this machine, until Ctrl-C",
+            "orbitmq cluster up --masters 2 --slaves 1 --controllers 1 --replication sync ./cluster",
+        ),
+        ("a broker for each core", "orbitmq server --brokers 4 --data ./data"),
+        ("who is there, and how they do", "orbitmq cluster list"),
+        (
+            "send producers away from a broker, wait for readers, stop it",
+            "orbitmq cluster drain broker-b --stop",
+        ),
+        ("let them in again", "orbitmq cluster drain broker-b --undo"),
+        ("all brokers, one after the other, while clients work", "orbitmq cluster restart --yes"),
+        ("a new broker takes its share of the load", "orbitmq cluster expand broker-c"),
+    ),
     "topic": (
         ("a topic with 4 queues on every broker", "orbitmq topic create orders --queues 4"),
         ("make it read-only", "orbitmq topic update orders --perm 4"),

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from orbitmq.cli import cluster_up, drain, expand, rolling
 from orbitmq.cli.options import (
     DEFAULT_NAMESRV,
     DEFAULT_TIMEOUT_S,
@@ -33,7 +34,14 @@ from orbitmq.cli.output import (
 )
 from orbitmq.cli.times import parse_pairs
 
-app = typer.Typer(help="Look at the brokers of a cluster and change their settings.", no_args_is_help=True)
+app = typer.Typer(
+    help="Start a cluster, look at its brokers, change their settings, drain and restart them.",
+    no_args_is_help=True,
+)
+app.command("up")(cluster_up.up)
+app.command("drain")(drain.drain)
+app.command("restart")(rolling.restart)
+app.command("expand")(expand.expand)
 
 Broker = Annotated[str, typer.Argument(metavar="BROKER", help="Name or address of the broker.")]
 

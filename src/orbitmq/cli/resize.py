@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +16,7 @@ from orbitmq.cli.options import (
     with_cluster,
 )
 from orbitmq.cli.output import note, print_line, print_table, show
+from orbitmq.cli.progress import Watch
 
 if TYPE_CHECKING:
     from orbitmq.client.admin.resize import ShrinkProgress, Size
@@ -73,7 +72,7 @@ def shrink(
     from orbitmq.client.admin.resize import Shrink, StillInUse
 
     async def work(cluster: Cluster) -> ShrinkProgress:
-        with _Watch(shown=not as_json) as watch:
+        with Watch(shown=not as_json) as watch:
             run = Shrink(
                 cluster,
                 name,
@@ -82,7 +81,7 @@ def shrink(
                 ignore=ignore or (),
                 settle_s=settle_s,
                 timeout_s=limit_s,
-                on_progress=watch.update,
+                on_progress=lambda progress: watch.update(_doing(progress), progress.left),
             )
             return await run.run()
 
@@ -103,51 +102,11 @@ def shrink(
         note(f"group {group} broadcasts: its members keep their own offsets and were not waited for")
 
 
-class _Watch:
-    """What is being waited for, on standard error: a bar for people, lines when nobody watches."""
-
-    def __init__(self, *, shown: bool) -> None:
-        self._shown = shown
-        self._bar: Any = nullcontext()
-        self._task: Any = None
-        self._most = 0
-        self._told = ""
-        if shown and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                console=Console(stderr=True),
-            )
-
-    def __enter__(self) -> _Watch:
-        self._bar.__enter__()
-        if not isinstance(self._bar, nullcontext):
-            self._task = self._bar.add_task("", total=None)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.__exit__(*error)
-
-    def update(self, progress: ShrinkProgress) -> None:
-        self._most = max(self._most, progress.left)
-        groups = sorted({item.group for item in progress.held_up_by})
-        if groups:
-            text = f"waiting for {', '.join(groups)}: {progress.left:,} messages left"
-        elif progress.settling_s > 0:
-            text = "waiting until all producers know"
-        else:
-            text = "everything is read"
-        if self._task is not None:
-            self._bar.update(
-                self._task, description=text, total=self._most, completed=self._most - progress.left
-            )
-        elif self._shown and text != self._told:
-            note(text)
-        self._told = text
+def _doing(progress: ShrinkProgress) -> str:
+    groups = sorted({item.group for item in progress.held_up_by})
+    if groups:
+        return f"waiting for {', '.join(groups)}: {progress.left:,} messages left"
+    return "waiting until all producers know" if progress.settling_s > 0 else "everything is read"
 
 
 def _print_held_up(progress: ShrinkProgress) -> None:
