@@ -65,8 +65,9 @@ bench-clients: install ## the native client against the Java client, aiokafka an
 	$(PIP) install --no-build-isolation -e '.[bench]'
 	$(BIN)/python -m bench.clients $(ARGS)
 
-crash: install ## kill the broker 200 times under load; nothing acknowledged may be lost
+crash: install ## kill the broker 200 times under load, then members of a group 50 times; nothing acknowledged may be lost
 	ORBITMQ_CRASH_ROUNDS=200 $(BIN)/python -m pytest -m crash tests/crash $(ARGS)
+	ORBITMQ_CRASH_ROUNDS=50 $(BIN)/python -m pytest -m crash tests/chaos $(ARGS)
 
 soak: install ## the slow tests
 	$(BIN)/python -m pytest -m "slow and not peer" $(ARGS)

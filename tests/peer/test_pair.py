@@ -15,10 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from orbitmq.broker.master_check import clock_of
+from orbitmq.server import now_ms
 from orbitmq.wire.codes import RequestCode, ResponseCode
-from tests.peer.java_peer import JavaPeer, peer
+from tests.cluster.test_pair_reading import Trio
+from tests.peer.java_peer import JavaPeer, drain, peer
 from tests.support.raw_client import RawClient, pull_ext, send_ext
-from tests.support.server_process import BrokerProcess, ServerProcess, free_broker_port
+from tests.support.server_process import BrokerProcess, ServerProcess, free_broker_port, free_port
 
 pytestmark = pytest.mark.peer
 
@@ -111,3 +114,51 @@ def test_this_slave_follows_a_java_master(directory: Path) -> None:
             assert asyncio.run(read_both(slave.broker_addr)) == BODIES
         finally:
             slave.kill()
+
+
+def test_this_slave_refuses_a_java_master_that_is_not_its_own(directory: Path) -> None:
+    """Java's answers tell name, log and clock as ours do."""
+    with ServerProcess(directory / "elsewhere", **{**SIZES, **NAMES}) as elsewhere:
+        asyncio.run(send(elsewhere.broker_addr, 0, 5))
+    with JavaPeer(directory / "master", SIZES) as java:
+        java.start()
+        asyncio.run(send(java.broker_addr, 0, 10))
+        ha_address = f"127.0.0.1:{int(java.broker_addr.rpartition(':')[2]) + 1}"
+        stray = {**SIZES, **NAMES, **SLAVE, "brokerName": "broker-z", "haMasterAddress": ha_address}
+        told = "has brokerName=broker-a, this slave has brokerName=broker-z"
+        refused(BrokerProcess(directory, f"127.0.0.1:{free_port()}", "stray", **stray), told)
+        foreign = {**SIZES, **NAMES, **SLAVE}
+        (directory / "elsewhere" / "data").rename(directory / "foreign")
+        told = "this store does not belong to broker-a's master"
+        refused(BrokerProcess(directory, java.namesrv, "foreign", **foreign), told)
+        assert clock_of(asyncio.run(runtime_info(java.broker_addr))) == pytest.approx(now_ms(), abs=10_000)
+
+
+def test_the_official_client_reads_old_messages_from_this_slave(directory: Path) -> None:
+    trio = Trio(directory, slaveReadEnable=True, accessMessageInMemoryMaxRatio=0)
+    try:
+        bodies = [b"%04d" % number for number in range(200)]
+        trio.stored("Old", bodies)
+        assert [message.body for message in drain(trio.namesrv, ["Old"])] == bodies
+        by_master, by_slave = (handed_out(each) for each in (trio.master, trio.slave))
+        assert 0 < by_master < by_slave
+        assert by_master + by_slave == 200
+    finally:
+        trio.stop()
+
+
+def handed_out(broker: BrokerProcess) -> int:
+    return int(json.loads(asyncio.run(runtime_info(broker.broker_addr)))["table"]["msgGetTotalTodayNow"])
+
+
+def refused(slave: BrokerProcess, told: str) -> None:
+    try:
+        eventually(lambda: told in slave.printed, told)
+        assert "following the log of" not in slave.printed
+    finally:
+        slave.kill()
+
+
+async def runtime_info(addr: str) -> bytes:
+    async with RawClient(addr) as client:
+        return (await client.ok(RequestCode.GET_BROKER_RUNTIME_INFO)).body
