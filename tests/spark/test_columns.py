@@ -25,10 +25,11 @@ HOSTS = ("10.0.0.1:5555", "192.168.1.77:10911", "[2001:db8::1]:10911", "[::1]:1"
 names = st.sampled_from(("TAGS", "KEYS", "UNIQ_KEY", "WAIT", "abcd", "abcdefgh", "é", "n"))
 # Raw texts too, with separators in every place: what a broken writer leaves must be read as the plain reader reads it.
 odd_text = st.lists(
-    st.sampled_from([b"\x01", b"\x02", b"TAGS", b"KEYS", b"x", b"\xff", b"\xc3", b"\xa9"]), max_size=12
+    st.sampled_from([b"\x00", b"\x01", b"\x02", b"TAGS", b"KEYS", b"x", b"\xff", b"\xc3", b"\xa9"]),
+    max_size=12,
 )
 properties = st.one_of(
-    st.dictionaries(names, st.text("ab é\U0001f600\x01", max_size=5), max_size=5).map(encode_properties),
+    st.dictionaries(names, st.text("ab é\U0001f600\x01\x00", max_size=5), max_size=5).map(encode_properties),
     st.dictionaries(names, st.text("ab", min_size=1, max_size=5), max_size=3).map(
         lambda pairs: encode_properties(pairs) + b"\x02"
     ),

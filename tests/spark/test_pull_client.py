@@ -41,7 +41,7 @@ def read(
         )
         for page in reader:
             batch = decode_page(
-                page.data, columns=("queue_offset", "body"), starts=page.starts, window=page.window
+                page.data, columns=("queue_offset", "body"), heads=page.heads, window=page.window
             )
             offsets = batch.column("queue_offset").to_pylist()
             assert batch.column("body").to_pylist() == [b"%d" % offset for offset in offsets]

@@ -60,7 +60,9 @@ class OrbitReader(DataSourceReader):
         if not isinstance(partition, SlicePartition):  # Spark's own, when there is nothing to read
             return iter(())
         from orbitmq.spark.reading import read_slices
+        from orbitmq.spark.workers import settle
 
+        settle()
         return read_slices(self._options, self._columns, partition.slices, partition.tags)
 
 

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from orbitmq.spark.errors import SourceError
 from orbitmq.spark.property_columns import PropertyColumns
-from orbitmq.spark.records import Records, layout_groups, record_starts
+from orbitmq.spark.records import Heads, Records, layout_groups, record_starts
 from orbitmq.spark.schema import ALL_COLUMNS, arrow_schema
-from orbitmq.spark.spans import as_bytes, at, constant, take_spans
+from orbitmq.spark.spans import as_bytes, constant, take_spans
 from orbitmq.spark.unwrap import INNER_BATCH_FLAGS, unwrapped
 from orbitmq.wire.codes import SysFlag
 from orbitmq.wire.compression import decompress
@@ -44,24 +44,25 @@ def decode_page(
     columns: Sequence[str] = ALL_COLUMNS,
     topic: str | None = None,
     broker: str | None = None,
-    starts: npt.NDArray[np.int64] | None = None,
+    heads: Heads | None = None,
     window: tuple[int, int] | None = None,
     tags: frozenset[str] = frozenset(),
 ) -> pa.RecordBatch:
     """The records of a page as a table.
 
-    `starts` are the positions of the records in rising order, found by walking the page if they are not given.
+    `heads` are the records in rising order, found by walking the page if they are not given.
     `topic` is that of all records, if it is known. `window` keeps only queue offsets from its first up to before
     its second number; `tags` only messages with one of these.
     """
     data = as_bytes(page)
-    if starts is None:
-        starts = record_starts(page)
-    inner = at(data, ">i4")[starts + SYS_FLAG_AT] & INNER_BATCH_FLAGS == INNER_BATCH_FLAGS
+    if heads is None:
+        heads = Heads(data, record_starts(page))
+    inner = heads.field(SYS_FLAG_AT, ">i4") & INNER_BATCH_FLAGS == INNER_BATCH_FLAGS
     if inner.any():
-        data, starts = unwrapped(data, starts, inner)
+        data, starts = unwrapped(data, heads.starts, inner)
+        heads = Heads(data, starts)
     wanted = (*columns, "tags") if tags and "tags" not in columns else columns
-    batch = _decoded(layout_groups(data, starts), wanted, topic, broker, window)
+    batch = _decoded(layout_groups(data, heads), wanted, topic, broker, window)
     if tags:
         chosen = pc.is_in(batch.column("tags"), pa.array(sorted(tags), pa.string()))
         batch = batch.filter(chosen).select(list(columns))

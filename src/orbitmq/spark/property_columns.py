@@ -18,6 +18,7 @@ from orbitmq.spark.spans import as_bytes, at, take_spans
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+_ROW_BEGIN = 0
 _NAME_END = 1
 _PAIR_END = 2
 
@@ -29,20 +30,26 @@ class PropertyColumns:
         self, data: npt.NDArray[np.uint8], begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
     ) -> None:
         self._rows = len(begins)
-        self._data, row_ends = _contiguous(take_spans(data, begins, ends, pa.binary()))
-        self._split(row_ends)
+        # The byte in front of a text is that of its length, and becomes the mark of a row.
+        self._data, row_begins = _contiguous(take_spans(data, begins - 1, ends, pa.binary()))
+        self._split(row_begins)
 
-    def _split(self, row_ends: npt.NDArray[np.int64]) -> None:
+    def _split(self, row_begins: npt.NDArray[np.int64]) -> None:
         text = self._data
         separators = np.flatnonzero(text <= _PAIR_END)
         kinds = text[separators]
-        name_ends = separators[kinds == _NAME_END]
-        pair_ends, is_row_end = _merge(separators[kinds == _PAIR_END], row_ends)
-        begins = np.empty_like(pair_ends)
-        if len(begins):
-            begins[0] = 0
-            begins[1:] = pair_ends[:-1] + ~is_row_end[:-1]
-        rows: npt.NDArray[np.int64] = np.cumsum(is_row_end) - is_row_end
+        if np.count_nonzero(kinds == _ROW_BEGIN) != self._rows:  # some text has such bytes of its own
+            is_row = np.zeros(len(text), dtype=np.bool_)
+            is_row[row_begins] = True
+            separators = separators[(kinds != _ROW_BEGIN) | is_row[separators]]
+            kinds = text[separators]
+        is_name_end = kinds == _NAME_END
+        # With values as mixed as these, a mask as an index is several times slower.
+        name_ends = np.compress(is_name_end, separators)
+        between = np.compress(~is_name_end, separators)
+        begins = between + 1
+        pair_ends = np.append(between[1:], len(text))
+        rows: npt.NDArray[np.int64] = np.cumsum(text[between] == _ROW_BEGIN) - 1
         full = pair_ends > begins
         if not full.all():  # rows without properties, and the last 0x02 that newer writers leave
             begins, pair_ends, rows = begins[full], pair_ends[full], rows[full]
@@ -93,42 +100,28 @@ class PropertyColumns:
 
 
 def _contiguous(texts: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The bytes of all rows behind each other and where each row ends, in valid UTF-8."""
+    """The bytes of all rows behind each other, in valid UTF-8 and with a mark as first byte, and where each begins."""
     if not len(texts):
         return np.zeros(0, np.uint8), np.zeros(0, np.int64)
     _, offset_buffer, data_buffer = texts.buffers()
     offsets = np.frombuffer(offset_buffer, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    if data_buffer is None or offsets[-1] == offsets[0]:
-        return np.zeros(0, np.uint8), np.zeros(len(texts), np.int64)
-    text = as_bytes(data_buffer)[int(offsets[0]) : int(offsets[-1])]
-    ends = offsets[1:].astype(np.int64) - int(offsets[0])
-    if int(text.max()) < 0x80 or _is_utf8(text, ends):
-        return text, ends
-    mended = [row.decode("utf-8", "replace").encode() for row in texts.to_pylist()]
-    return as_bytes(b"".join(mended)), np.cumsum([len(row) for row in mended], dtype=np.int64)
+    text = as_bytes(data_buffer)[int(offsets[0]) : int(offsets[-1])].copy()
+    begins = offsets[:-1].astype(np.int64) - int(offsets[0])
+    text[begins] = _ROW_BEGIN
+    # A character that a row's end cuts is not mended by the next row, which begins with the mark.
+    if int(text.max()) < 0x80 or _is_utf8(text):
+        return text, begins
+    mended = [bytes([_ROW_BEGIN]) + row[1:].decode("utf-8", "replace").encode() for row in texts.to_pylist()]
+    ends = np.cumsum([len(row) for row in mended], dtype=np.int64)
+    return as_bytes(b"".join(mended)), np.concatenate(([0], ends[:-1]))
 
 
-def _is_utf8(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> bool:
-    """Whether each row is valid by itself: together they may look so when a character is cut by a row's end."""
+def _is_utf8(text: npt.NDArray[np.uint8]) -> bool:
     try:
         bytes(text).decode()
     except UnicodeDecodeError:
         return False
-    inner = ends[ends < len(text)]
-    return not ((text[inner] & 0xC0) == 0x80).any()
-
-
-def _merge(
-    separators: npt.NDArray[np.int64], row_ends: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Both in rising order, and which are the ends of rows. A row's end comes before a separator in its place."""
-    places = np.searchsorted(separators, row_ends) + np.arange(len(row_ends))
-    merged = np.empty(len(separators) + len(row_ends), dtype=np.int64)
-    is_row_end = np.zeros(len(merged), dtype=np.bool_)
-    is_row_end[places] = True
-    merged[places] = row_ends
-    merged[~is_row_end] = separators
-    return merged, is_row_end
+    return True
 
 
 def _last_of_equal_names(

@@ -21,8 +21,7 @@ from orbitmq.client.errors import from_response
 from orbitmq.spark.brokers import Brokers
 from orbitmq.spark.connection import Answer
 from orbitmq.spark.errors import BrokerLost, DataLost, SourceError, explained
-from orbitmq.spark.records import record_starts
-from orbitmq.spark.spans import at
+from orbitmq.spark.records import Heads, record_starts
 from orbitmq.spark.unwrap import INNER_BATCH_FLAGS
 from orbitmq.wire.codes import PullFlag, RequestCode, ResponseCode
 from orbitmq.wire.command import Command, request
@@ -54,10 +53,10 @@ class QueueSlice(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Records as they were received, and where those begin that belong to the slice."""
+    """Records as they were received, and those of them that belong to the slice."""
 
     data: npt.NDArray[np.uint8]
-    starts: npt.NDArray[np.int64]
+    heads: Heads
     window: tuple[int, int] | None
     """Queue offsets to keep, where that can only be told after decoding."""
 
@@ -155,7 +154,7 @@ class SliceReader:
                 continue
             if self._position > before:
                 failing_since, pause = None, FIRST_PAUSE_S
-            if page is not None and len(page.starts):
+            if page is not None and len(page.heads.starts):
                 yield page
 
     # --- asking -----------------------------------------------------------------------------------------------
@@ -283,20 +282,19 @@ class SliceReader:
             self._in_flight.appendleft((opaque, reached, stop))
 
     def _taken(self, data: npt.NDArray[np.uint8], start: int, stop: int) -> Page:
-        starts = record_starts(data)
-        offsets = at(data, ">i8")[starts + QUEUE_OFFSET_AT]
-        count = stop - start
-        if len(starts) == count and (offsets == np.arange(start, stop)).all():
-            return Page(data, starts, None)
-        flags = at(data, ">i4")[starts + SYS_FLAG_AT]
+        heads = Heads(data, record_starts(data))
+        offsets = heads.field(QUEUE_OFFSET_AT, ">i8")
+        if len(offsets) == stop - start and (offsets == np.arange(start, stop)).all():
+            return Page(data, heads, None)
+        flags = heads.field(SYS_FLAG_AT, ">i4")
         if (flags & INNER_BATCH_FLAGS == INNER_BATCH_FLAGS).any():
-            return Page(data, starts, (start, stop))
+            return Page(data, heads, (start, stop))
         inside = (offsets >= start) & (offsets < stop)
         if not self._settings.filtered:
             edges = np.concatenate(([start - 1], offsets[inside].astype(np.int64), [stop]))
             for gap in np.flatnonzero(np.diff(edges) > 1):
                 self._missing(int(edges[gap]) + 1, int(edges[gap + 1]), "the broker left them out as damaged")
-        return Page(data, starts[inside], None)
+        return Page(data, heads.subset(inside), None)
 
     def _missing(self, start: int, end: int, why: str) -> None:
         queue = self._queue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -14,6 +15,7 @@ from orbitmq.spark.columns import decode_page
 from orbitmq.spark.errors import explained
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.pull_client import Page, PageSize, PullSettings, QueueSlice, SliceReader
+from orbitmq.spark.records import Heads
 from orbitmq.wire.subscription import split_tags
 from orbitmq.wire.topics import TOOLS_GROUP
 
@@ -53,7 +55,7 @@ def _decoded(
                     columns=columns,
                     topic=topic,
                     broker=broker,
-                    starts=page.starts,
+                    heads=page.heads,
                     window=page.window,
                     tags=wanted,
                 )
@@ -82,12 +84,10 @@ def joined_pages(pages: Iterable[Page]) -> Iterator[Page]:
 def _joined(pages: Sequence[Page]) -> Page:
     if len(pages) == 1:
         return pages[0]
-    starts = []
-    base = 0
-    for page in pages:
-        starts.append(page.starts + base)
-        base += len(page.data)
-    return Page(np.concatenate([page.data for page in pages]), np.concatenate(starts), None)
+    bases = accumulate((len(page.data) for page in pages), initial=0)
+    data = np.concatenate([page.data for page in pages])
+    starts = np.concatenate([page.heads.starts + base for page, base in zip(pages, bases, strict=False)])
+    return Page(data, Heads(data, starts), None)
 
 
 def joined_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

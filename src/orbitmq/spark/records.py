@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from orbitmq.wire.message_id import HOST_V4_BYTES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+HEAD_BYTES: Final = 88
+"""Up to the length of the body, in a record without IPv6 hosts: shorter than any record."""
 
 _SIZE = Struct(">i").unpack_from
 _V6_FLAGS = SysFlag.BORN_V6 | SysFlag.STORE_V6
@@ -81,12 +84,39 @@ def bad_record(page: Any, pos: int, limit: int) -> SourceError:
     )
 
 
+class Heads:
+    """The first bytes of many records, side by side.
+
+    Records lie far apart, and to fetch a field costs what it costs to reach its record: so each is reached once.
+    """
+
+    def __init__(
+        self,
+        data: npt.NDArray[np.uint8],
+        starts: npt.NDArray[np.int64],
+        block: npt.NDArray[np.void] | None = None,
+    ) -> None:
+        self.starts = starts
+        self._data = data
+        self._block: npt.NDArray[np.void] = at(data, f"V{HEAD_BYTES}")[starts] if block is None else block
+
+    def field(self, place: int, dtype: str) -> npt.NDArray[Any]:
+        """One field of every record, in the byte order of the store."""
+        if not len(self.starts):
+            return np.empty(0, dtype)
+        return np.ndarray(len(self.starts), np.dtype(dtype), self._block, place, (HEAD_BYTES,))
+
+    def subset(self, chosen: npt.NDArray[Any]) -> Heads:
+        return Heads(self._data, self.starts[chosen], self._block[chosen])
+
+
 class Records:
     """Records of one layout at `starts` of a buffer. Fields are gathered when they are first asked for."""
 
-    def __init__(self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], layout: int = 0) -> None:
+    def __init__(self, data: npt.NDArray[np.uint8], heads: Heads, layout: int = 0) -> None:
         self.data = data
-        self.starts = starts
+        self.starts = heads.starts
+        self._heads = heads
         self._layout = layout
         self.v6_born, self.v6_store = bool(layout & 1), bool(layout & 2)
         self.long_topic = bool(layout & 4)
@@ -104,12 +134,15 @@ class Records:
         return len(self.starts)
 
     def subset(self, mask: npt.NDArray[np.bool_]) -> Records:
-        return Records(self.data, self.starts[mask], self._layout)
+        return Records(self.data, self._heads.subset(mask), self._layout)
 
-    def field(self, place: int, dtype: str) -> npt.NDArray[Any]:
-        """One field of every record, in the machine's byte order."""
-        found = at(self.data, dtype)[self.starts + place]
-        return found.astype(found.dtype.newbyteorder("="), copy=False)
+    def field(self, place: int, stored: str, kind: type[np.integer[Any]]) -> npt.NDArray[Any]:
+        """One field of every record, as the machine likes it."""
+        if place + np.dtype(stored).itemsize <= HEAD_BYTES:
+            return self._heads.field(place, stored).astype(kind)
+        room = self._body_at + self._topic_length_bytes + 2  # IPv6 hosts push fields out of the head
+        self._check(self.sizes >= room)
+        return at(self.data, stored)[self.starts + place].astype(kind)
 
     def raw(self, place: int, size: int) -> npt.NDArray[np.uint8]:
         """`size` bytes (a multiple of 4) of every record, as rows."""
@@ -123,35 +156,35 @@ class Records:
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.int64]:
-        return self.field(0, ">i4").astype(np.int64)
+        return self.field(0, ">i4", np.int64)
 
     @cached_property
     def queue_ids(self) -> npt.NDArray[np.int32]:
-        return self.field(QUEUE_ID_AT, ">i4")
+        return self.field(QUEUE_ID_AT, ">i4", np.int32)
 
     @cached_property
     def queue_offsets(self) -> npt.NDArray[np.int64]:
-        return self.field(QUEUE_OFFSET_AT, ">i8")
+        return self.field(QUEUE_OFFSET_AT, ">i8", np.int64)
 
     @cached_property
     def physical_offsets(self) -> npt.NDArray[np.int64]:
-        return self.field(PHYSICAL_OFFSET_AT, ">i8")
+        return self.field(PHYSICAL_OFFSET_AT, ">i8", np.int64)
 
     @cached_property
     def sys_flags(self) -> npt.NDArray[np.int32]:
-        return self.field(SYS_FLAG_AT, ">i4")
+        return self.field(SYS_FLAG_AT, ">i4", np.int32)
 
     @cached_property
     def born_ms(self) -> npt.NDArray[np.int64]:
-        return self.field(BORN_MS_AT, ">i8")
+        return self.field(BORN_MS_AT, ">i8", np.int64)
 
     @cached_property
     def store_ms(self) -> npt.NDArray[np.int64]:
-        return self.field(self._store_ms_at, ">i8")
+        return self.field(self._store_ms_at, ">i8", np.int64)
 
     @cached_property
     def reconsume_times(self) -> npt.NDArray[np.int32]:
-        return self.field(self._reconsume_at, ">i4")
+        return self.field(self._reconsume_at, ">i4", np.int32)
 
     @cached_property
     def body_begins(self) -> npt.NDArray[np.int64]:
@@ -159,7 +192,7 @@ class Records:
 
     @cached_property
     def body_ends(self) -> npt.NDArray[np.int64]:
-        lengths = self.field(self._body_length_at, ">i4").astype(np.int64)
+        lengths: npt.NDArray[np.int64] = self.field(self._body_length_at, ">i4", np.int64)
         ends = self.body_begins + lengths
         room = self.starts + self.sizes - self._topic_length_bytes - 2
         self._check((lengths >= 0) & (ends <= room))
@@ -193,30 +226,32 @@ class Records:
             raise bad_record(self.data, int(self.starts[int(np.argmin(sound))]), len(self.data))
 
 
-def layouts_of(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+def layouts_of(data: npt.NDArray[np.uint8], heads: Heads) -> npt.NDArray[np.int32]:
     """The layout of each record: bit 0 and 1 for IPv6 hosts, bit 2 for the second magic."""
-    magic = at(data, ">u4")[starts + MAGIC_AT]
-    second = magic == MESSAGE_MAGIC_V2
-    strange = ~second & (magic != MESSAGE_MAGIC)
-    if strange.any():
-        raise bad_record(data, int(starts[int(np.argmax(strange))]), len(data))
-    flags = at(data, ">i4")[starts + SYS_FLAG_AT].astype(np.int32)
-    layouts: npt.NDArray[np.int32] = ((flags & _V6_FLAGS) >> 4) | (second.astype(np.int32) << 2)
+    magic = heads.field(MAGIC_AT, ">u4")
+    flags = heads.field(SYS_FLAG_AT, ">i4")
+    layouts: npt.NDArray[np.int32] = ((flags & _V6_FLAGS) >> 4).astype(np.int32)
+    first = magic == MESSAGE_MAGIC
+    if not first.all():
+        second = magic == MESSAGE_MAGIC_V2
+        strange = ~second & ~first
+        if strange.any():
+            raise bad_record(data, int(heads.starts[int(np.argmax(strange))]), len(data))
+        layouts |= second.astype(np.int32) << 2
     return layouts
 
 
-def layout_groups(
-    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]
-) -> list[tuple[Records, npt.NDArray[np.int64]]]:
+def layout_groups(data: npt.NDArray[np.uint8], heads: Heads) -> list[tuple[Records, npt.NDArray[np.int64]]]:
     """The records by layout, each group with the rows it stands for."""
-    if not len(starts):
-        return [(Records(data, starts), np.arange(0))]
-    layouts = layouts_of(data, starts)
+    count = len(heads.starts)
+    if not count:
+        return [(Records(data, heads), np.arange(0))]
+    layouts = layouts_of(data, heads)
     first = int(layouts[0])
     if (layouts == first).all():
-        return [(Records(data, starts, first), np.arange(len(starts)))]
+        return [(Records(data, heads, first), np.arange(count))]
     groups = []
     for layout in np.unique(layouts):
         rows = np.flatnonzero(layouts == layout)
-        groups.append((Records(data, starts[rows], int(layout)), rows))
+        groups.append((Records(data, heads.subset(rows), int(layout)), rows))
     return groups

@@ -14,7 +14,9 @@ from typing import Final
 
 from orbitmq.client.admin.messages import messages_by_id
 from orbitmq.client.cluster import Cluster
-from orbitmq.client.errors import NotFound, OrbitMQError, Unreachable
+from orbitmq.client.errors import NotFound, OrbitMQError, Unreachable, from_response
+from orbitmq.client.pipelined import Pipe
+from orbitmq.wire.answer_json import Answer
 from orbitmq.wire.codes import OrbitCode, RequestCode, ResponseCode, SysFlag
 from orbitmq.wire.command import Command, request
 from orbitmq.wire.message import Message, decode_records
@@ -22,6 +24,8 @@ from orbitmq.wire.properties import Prop
 from orbitmq.wire.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 
 AT_ONCE: Final = 512
+SLICE: Final = 16_384
+"""So many are asked for before the failures among them are looked at."""
 PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 2.0
 
@@ -67,13 +71,19 @@ class Ender:
         at_once = 1 if self._ordered and not native else AT_ONCE
         rest = iter(pairs)
         done = 0
-        while slice_ := list(islice(rest, at_once)):
-            await self._end_slice(broker, slice_, how, native, perhaps_before)
+        while slice_ := list(islice(rest, SLICE)):
+            await self._end_slice(broker, slice_, how, native, perhaps_before, at_once)
             done += len(slice_)
         return done
 
     async def _end_slice(
-        self, broker: str, pairs: Sequence[Pair], how: int, native: bool, perhaps_before: bool
+        self,
+        broker: str,
+        pairs: Sequence[Pair],
+        how: int,
+        native: bool,
+        perhaps_before: bool,
+        at_once: int,
     ) -> None:
         now = asyncio.get_running_loop().time
         pause_s, give_up_at = PAUSE_S, 0.0
@@ -81,18 +91,13 @@ class Ender:
         while True:
             if perhaps_before and not native and how == SysFlag.TX_COMMIT:
                 open_pairs = [pair for pair in open_pairs if not await self._is_delivered(broker, pair)]
-            addr = await self._cluster.broker_addr(broker)
-            outcomes = await asyncio.gather(
-                *(self._end(addr, pair, how) for pair in open_pairs), return_exceptions=True
-            )
-            failed: list[tuple[Pair, OrbitMQError]] = []
-            for pair, outcome in zip(open_pairs, outcomes, strict=True):
-                if isinstance(outcome, OrbitMQError):
-                    # A broker does not remember for ever how a transaction ended; its message tells.
-                    if not (perhaps_before and _is_over(outcome) and await self._is_delivered(broker, pair)):
-                        failed.append((pair, outcome))
-                elif isinstance(outcome, BaseException):
-                    raise outcome
+            failed = await self._try(await self._cluster.broker_addr(broker), open_pairs, how, at_once)
+            # A broker does not remember for ever how a transaction ended; its message tells.
+            failed = [
+                (pair, error)
+                for pair, error in failed
+                if not (perhaps_before and _is_over(error) and await self._is_delivered(broker, pair))
+            ]
             if not failed:
                 return
             first = failed[0][1]
@@ -107,7 +112,26 @@ class Ender:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
-    async def _end(self, addr: str, pair: Pair, how: int) -> Command:
+    async def _try(
+        self, addr: str, pairs: Sequence[Pair], how: int, at_once: int
+    ) -> list[tuple[Pair, OrbitMQError]]:
+        """Asks for the end of each, in this order; those that failed, and why."""
+        failed: list[tuple[Pair, OrbitMQError]] = []
+
+        def note(number: int, outcome: Answer | OrbitMQError) -> None:
+            if isinstance(outcome, OrbitMQError):
+                failed.append((pairs[number], outcome))
+            elif outcome.code != ResponseCode.SUCCESS:
+                error = from_response(RequestCode.END_TRANSACTION, outcome.code, outcome.remark, addr)
+                failed.append((pairs[number], error))
+
+        pipe = Pipe(self._cluster, at_once=at_once, done=note)
+        for pair in pairs:
+            await pipe.put(addr, self._command(pair, how))
+        await pipe.finish()
+        return failed
+
+    def _command(self, pair: Pair, how: int) -> Command:
         log_offset, half_offset = pair
         fields = {
             "producerGroup": self._group,
@@ -117,7 +141,7 @@ class Ender:
             "fromTransactionCheck": "false",
             "msgId": f"{log_offset:016X}",
         }
-        return await self._cluster.request(addr, request(RequestCode.END_TRANSACTION, fields))
+        return request(RequestCode.END_TRANSACTION, fields)
 
     async def _is_delivered(self, broker: str, pair: Pair) -> bool:
         """Looks for the real message of a half message, by the id that both carry."""

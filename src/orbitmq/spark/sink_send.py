@@ -12,13 +12,16 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from orbitmq.client.cluster import Cluster
-from orbitmq.client.errors import BadRequest, NotFound, OrbitMQError, Unreachable
+from orbitmq.client.errors import BadRequest, NotFound, OrbitMQError, Unreachable, from_response
+from orbitmq.client.pipelined import Pipe
+from orbitmq.client.receipt import SEND_STATUS
 from orbitmq.client.sender import Outgoing, Receipt, Sender
 from orbitmq.spark.sink_end import is_native
 from orbitmq.spark.sink_handles import Handles
 from orbitmq.spark.sink_options import SinkOptions
 from orbitmq.spark.sink_rows import BadRow, Row, name_of
-from orbitmq.wire.codes import SysFlag
+from orbitmq.wire.answer_json import Answer
+from orbitmq.wire.codes import RequestCode, SysFlag
 from orbitmq.wire.fastjson import MessageQueue
 from orbitmq.wire.java_hash import string_hash
 from orbitmq.wire.message_id import parse_offset_msg_id
@@ -33,6 +36,10 @@ class _Todo(NamedTuple):
     row: Row
     message: Outgoing
     queue: MessageQueue | None
+
+
+Lane = list[tuple[_Todo, OrbitMQError | None]]
+"""Rows to be sent one after the other, with the error of those that have been tried."""
 
 
 class TaskSender:
@@ -54,13 +61,18 @@ class TaskSender:
         """Sends the rows of one Arrow batch; returns when every one of them is stored."""
         todo = [await self._prepared(index, row) for index, row in enumerate(rows)]
         receipts: list[Receipt | None] = [None] * len(todo)
-        lanes = self._lanes(todo)
+        # Half messages get their order at the commit; plain rows with an order key wait for each other.
+        free = [item for item in todo if item.queue is None or self._options.transactional]
+        refused = await self._first_try(free, receipts)
+        lanes: list[Lane] = [[pair] for pair in refused]
+        if not self._options.transactional:
+            lanes += self._lanes(todo)
 
         async def work() -> None:
             # All workers share the lanes: whoever is free takes the next one.
             while lanes:
-                for item in lanes.pop():
-                    receipts[item.number] = await self._stored(item)
+                for item, error in lanes.pop():
+                    receipts[item.number] = await self._stored(item, error)
 
         await _together([work] * min(self._options.max_in_flight, len(lanes)))
         for receipt in receipts:
@@ -71,21 +83,45 @@ class TaskSender:
         self.rows += len(todo)
         self.bytes += sum(len(item.row.body) for item in todo)
 
-    def _lanes(self, todo: Sequence[_Todo]) -> list[list[_Todo]]:
-        """Rows that must not overtake each other share a lane; half messages get their order at the commit."""
-        if self._options.transactional:
-            return [[item] for item in reversed(todo)]
-        lanes: list[list[_Todo]] = []
-        of_queue: dict[MessageQueue, list[_Todo]] = {}
-        for item in todo:
-            if item.queue is None:
-                lanes.append([item])
-            elif item.queue in of_queue:
-                of_queue[item.queue].append(item)
+    async def _first_try(self, todo: Sequence[_Todo], receipts: list[Receipt | None]) -> Lane:
+        """Sends all of them, many at a time; those that were not stored, and why."""
+        refused: Lane = []
+        sent: list[tuple[_Todo, MessageQueue, str]] = []
+
+        def note(number: int, outcome: Answer | OrbitMQError) -> None:
+            item, queue, addr = sent[number]
+            if isinstance(outcome, OrbitMQError):
+                refused.append((item, outcome))
+            elif outcome.code in SEND_STATUS:
+                receipts[item.number] = stored(item.message, queue, outcome)
             else:
-                lanes.append(of_queue.setdefault(item.queue, [item]))
-        lanes.reverse()
-        return lanes
+                code = RequestCode.SEND_MESSAGE_V2
+                refused.append((item, from_response(code, outcome.code, outcome.remark, addr)))
+
+        pipe = Pipe(self._cluster, at_once=self._options.max_in_flight, done=note)
+        for item in todo:
+            fixed = item.queue
+            try:
+                addr, queue, command = await self._sender.placed(
+                    item.message,
+                    queue_id=fixed.queue_id if fixed else None,
+                    broker=fixed.broker_name if fixed else None,
+                )
+            except OrbitMQError as error:
+                refused.append((item, error))
+                continue
+            sent.append((item, queue, addr))
+            await pipe.put(addr, command)
+        await pipe.finish()
+        return refused
+
+    def _lanes(self, todo: Sequence[_Todo]) -> list[Lane]:
+        """Rows that must not overtake each other share a lane."""
+        of_queue: dict[MessageQueue, Lane] = {}
+        for item in todo:
+            if item.queue is not None:
+                of_queue.setdefault(item.queue, []).append((item, None))
+        return list(of_queue.values())
 
     async def _prepared(self, index: int, row: Row) -> _Todo:
         if len(row.body) > self._options.max_body_bytes:
@@ -144,25 +180,42 @@ class TaskSender:
                 )
         self._delays_checked = True
 
-    async def _stored(self, item: _Todo) -> Receipt:
-        """Sends until it is stored; gives up when the trouble lasts longer than `retryTimeoutMs`."""
+    async def _stored(self, item: _Todo, error: OrbitMQError | None) -> Receipt:
+        """Sends until it is stored; gives up when the trouble lasts longer than `retryTimeoutMs`.
+
+        With an error it has been tried once already.
+        """
         now = asyncio.get_running_loop().time
         pause_s, give_up_at = FIRST_PAUSE_S, 0.0
         while True:
+            if error is not None:
+                give_up_at = give_up_at or now() + self._options.retry_timeout_s
+                if not may_come_right(error) or now() + pause_s > give_up_at:
+                    error.args = (f"{self._name(item.number, item.row)} was not stored: {error}",)
+                    raise error
+                # Spread over time, so that those that were refused together do not come back together.
+                await asyncio.sleep(pause_s * (0.5 + self._cluster.rng.random()))
+                pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
             try:
                 if item.queue is None:
                     return await self._sender.send(item.message)
                 return await self._sender.send(
                     item.message, queue_id=item.queue.queue_id, broker=item.queue.broker_name
                 )
-            except OrbitMQError as error:
-                give_up_at = give_up_at or now() + self._options.retry_timeout_s
-                if not may_come_right(error) or now() + pause_s > give_up_at:
-                    error.args = (f"{self._name(item.number, item.row)} was not stored: {error}",)
-                    raise
-            # Spread over time, so that those that were refused together do not come back together.
-            await asyncio.sleep(pause_s * (0.5 + self._cluster.rng.random()))
-            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+            except OrbitMQError as again:
+                error = again
+
+
+def stored(message: Outgoing, queue: MessageQueue, answer: Answer) -> Receipt:
+    return Receipt(
+        status=SEND_STATUS[answer.code],
+        topic=message.topic,
+        msg_id=message.msg_id,
+        offset_msg_id=answer.extFields.msgId,
+        broker=queue.broker_name,
+        queue_id=answer.extFields.queueId,
+        queue_offset=answer.extFields.queueOffset,
+    )
 
 
 def may_come_right(error: OrbitMQError) -> bool:

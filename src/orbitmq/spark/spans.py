@@ -36,6 +36,12 @@ def take_spans(
     count = len(begins)
     if count == 0:
         return pa.nulls(0 if present is None else len(present), kind)
+    size = int(ends[0] - begins[0])
+    if present is None and 0 < size * count <= MAX_SPREAD_BYTES and (ends - begins == size).all():
+        # All of one length: twice as fast, and many topics are like that.
+        block = at(data, f"V{size}")[begins]
+        places = np.arange(0, size * count + 1, size, dtype=np.int32)
+        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(places), pa.py_buffer(block)])
     origin = int(begins[0])
     offsets = np.empty(2 * count, dtype=np.int32)
     offsets[0::2] = begins - origin

@@ -15,9 +15,11 @@ from orbitmq.spark.filters import Narrow, narrow
 from orbitmq.spark.offsets import END, FIRST, Offsets, Place, Where, describe, resolve
 from orbitmq.spark.planning import plan
 from orbitmq.spark.pull_client import QueueSlice
-from orbitmq.spark.store_queues import StoreQueue, StoreView, first_stored_at, open_files, view_store
+from orbitmq.spark.store_queues import StoreQueue, StoreView, first_stored_at, open_files
 from orbitmq.spark.store_reader import StoreSettings, StoreSlice, cut, read_store
 from orbitmq.spark.store_source import StoreOptions
+from orbitmq.spark.store_view import view_store
+from orbitmq.spark.workers import settle
 from orbitmq.wire.fastjson import MessageQueue
 from orbitmq.wire.java_hash import string_hash
 from orbitmq.wire.topics import is_system_topic
@@ -70,6 +72,7 @@ class StoreReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, StorePartition):  # Spark's own, when there is nothing to read
             return iter(())
+        settle()
         return read_store(partition.settings, partition.slices)
 
     def _settings(self, view: StoreView) -> StoreSettings:

@@ -1,14 +1,14 @@
-"""The queues of a store directory as they can be read without its broker: what their files say, and what only the log
-knows yet.
+"""The queues of a store directory as they can be read without its broker: what their files say.
 
-A running broker writes queue units some moments after the log, and one that was killed never wrote its last ones. So
-the log is scanned behind the last unit, and the records found there are added to their queues. Nothing is changed.
+A queue file is made at its full size and filled from the front. Of a broker that runs, or was stopped in good order,
+the units are a run without holes, so that ends are found by halving; of others the first hole is looked for.
 """
 
 from __future__ import annotations
 
-import logging
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as StructError
@@ -18,24 +18,16 @@ import numpy as np
 
 from orbitmq.spark.errors import SourceError
 from orbitmq.store.disk import Disk
-from orbitmq.store.file_lock import is_held
-from orbitmq.store.log_scan import FileBytes, ScannedRecord, Stop, resync, scan_segment
+from orbitmq.store.log_scan import FileBytes
 from orbitmq.store.store_files import COMMIT_LOG, CONSUME_QUEUE, LogReader, StoreFiles, segment_path, unmap
-from orbitmq.store.verify import find_sizes
-from orbitmq.store.verify_report import StoreSizes
-from orbitmq.wire.codes import SysFlag
-from orbitmq.wire.topics import LMQ_PREFIX
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-log = logging.getLogger("orbitmq.spark")
-
 UNIT = Struct(">qiq")
 UNIT_DTYPE: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")])
 FILLER_SIZE: Final = 0x7FFFFFFF
-# After a crash the last units of one queue can be missing while another queue's are there.
-UNSURE_TAIL_BYTES: Final = 16 << 20
+UNITS_AT_ONCE: Final = 16_384
 
 QueueName = tuple[str, int]
 
@@ -90,60 +82,126 @@ def open_files(path: str) -> StoreFiles:
     return files
 
 
-def view_store(path: str, log_file_bytes: int | None = None) -> StoreView:
-    """All queues of a store, live, stopped or copied."""
-    files = open_files(path)
-    try:
-        sizes = find_sizes(files, StoreSizes(commit_log=log_file_bytes, index_slots=1, index_entries=1))
-        bases = files.bases(COMMIT_LOG)
-        log_bytes = sizes.commit_log or 1 << 30
-        queue_bytes = sizes.consume_queue or 300_000 * UNIT.size
-        clean, live = not files.exists("abort"), is_held(files.path("lock"))
-        view = StoreView({}, log_bytes, queue_bytes, 0, clean, live, [])
-        reached = log_start = bases[0] if bases else 0
-        for topic, queue_id in files.queue_directories():
-            queue, last = _queue_from_files(files, topic, queue_id, queue_bytes, log_start)
-            if queue is not None:
-                view.queues[topic, queue_id] = queue
-                reached = max(reached, last)
-        _scan_tail(files, view, bases, reached)
-        return view
-    finally:
-        files.close()
-
-
-def _queue_from_files(
-    files: StoreFiles, topic: str, queue_id: int, file_bytes: int, log_start: int
+def queue_from_files(
+    files: StoreFiles, name: QueueName, file_bytes: int, log_start: int, *, sound: bool
 ) -> tuple[StoreQueue | None, int]:
-    """The queue as its files tell it, and the end of the last record it points at."""
-    directory = f"{CONSUME_QUEUE}/{topic}/{queue_id}"
+    """The queue as its files tell it, and the end of the last record it points at. `sound`: it has no holes."""
+    directory = queue_directory(*name)
     bases = files.bases(directory)
     end = last = 0
     for base in reversed(bases):
-        units = read_units(files, directory, base, file_bytes)
-        valid = (units["offset"] >= 0) & (units["size"] > 0)
-        count = len(valid) if valid.all() else int(np.argmin(valid))
+        count, last = _written(files, directory, base, file_bytes, sound=sound)
         if count or base == bases[0]:
             end = base // UNIT.size + count
-            real = np.flatnonzero(units["size"][:count] != FILLER_SIZE)
-            last = int(units["offset"][real[-1]] + units["size"][real[-1]]) if len(real) else 0
             break
     for base in bases:
-        units = read_units(files, directory, base, file_bytes)[: max(end - base // UNIT.size, 0)]
-        there = (units["offset"] >= log_start) & (units["size"] > 0) & (units["size"] != FILLER_SIZE)
-        if there.any():
-            return StoreQueue(topic, queue_id, base // UNIT.size + int(np.argmax(there)), end), last
-    return (StoreQueue(topic, queue_id, end, end), last) if bases else (None, 0)
+        first = _first_of_log(files, directory, base, end - base // UNIT.size, log_start, sound=sound)
+        if first is not None:
+            return StoreQueue(*name, base // UNIT.size + first, end), last
+    return (StoreQueue(*name, end, end), last) if bases else (None, 0)
 
 
-def read_units(files: StoreFiles, directory: str, base: int, file_bytes: int) -> npt.NDArray[np.void]:
-    """The units of one file, in memory of their own: the file may go away at any time."""
+def queue_directory(topic: str, queue_id: int) -> str:
+    return f"{CONSUME_QUEUE}/{topic}/{queue_id}"
+
+
+def _written(
+    files: StoreFiles, directory: str, base: int, file_bytes: int, *, sound: bool
+) -> tuple[int, int]:
+    """How many units a file has, and where the record of the last one ends; 0 without a real one."""
+    if sound:
+        with _mapped(files, directory, base) as unit:
+            most = min(unit.count, file_bytes // UNIT.size)
+            count = first_where(0, most, lambda number: not _is_unit(*unit(number)))
+            offset, size = unit(count - 1) if count else (0, FILLER_SIZE)
+        return count, 0 if size == FILLER_SIZE else offset + size
+    count = last = 0
+    for units in unit_runs(files, directory, base, 0, file_bytes // UNIT.size):
+        valid = (units["offset"] >= 0) & (units["size"] > 0)
+        found = len(valid) if valid.all() else int(np.argmin(valid))
+        real = np.flatnonzero(units["size"][:found] != FILLER_SIZE)
+        if len(real):
+            last = int(units["offset"][real[-1]]) + int(units["size"][real[-1]])
+        count += found
+        if found < len(units):
+            break
+    return count, last
+
+
+def _is_unit(offset: int, size: int) -> bool:
+    return offset >= 0 and size > 0
+
+
+def _first_of_log(
+    files: StoreFiles, directory: str, base: int, count: int, log_start: int, *, sound: bool
+) -> int | None:
+    """The first unit of a file whose record the log still has."""
+    if sound:
+        with _mapped(files, directory, base) as unit:
+            most = max(min(unit.count, count), 0)
+
+            def there(number: int) -> bool:
+                offset, size = unit(number)
+                return offset >= log_start and size != FILLER_SIZE
+
+            first = first_where(0, most, there)
+        return first if first < most else None
+    done = 0
+    for units in unit_runs(files, directory, base, 0, count):
+        real = (units["offset"] >= log_start) & (units["size"] > 0) & (units["size"] != FILLER_SIZE)
+        if real.any():
+            return done + int(np.argmax(real))
+        done += len(units)
+    return None
+
+
+class _UnitFile:
+    """One queue file, unit by unit."""
+
+    def __init__(self, buf: FileBytes) -> None:
+        self._buf = buf
+        self.count = len(buf) // UNIT.size
+
+    def __call__(self, number: int) -> tuple[int, int]:
+        offset, size, _ = UNIT.unpack_from(self._buf, number * UNIT.size)
+        return offset, size
+
+
+@contextmanager
+def _mapped(files: StoreFiles, directory: str, base: int) -> Iterator[_UnitFile]:
     buf = files.map(segment_path(directory, base))
     try:
-        count = min(len(buf), file_bytes) // UNIT.size
-        return np.frombuffer(buf, UNIT_DTYPE, count).copy()
+        yield _UnitFile(buf)
     finally:
         unmap(buf)
+
+
+def unit_runs(
+    files: StoreFiles, directory: str, base: int, start: int, stop: int
+) -> Iterator[npt.NDArray[np.void]]:
+    """Units `start` up to before `stop` of one file, in memory of their own: the file may go away at any time.
+
+    Fewer when the file is shorter.
+    """
+    buf = files.map(segment_path(directory, base))
+    try:
+        stop = min(stop, len(buf) // UNIT.size)
+        for first in range(start, stop, UNITS_AT_ONCE):
+            count = min(UNITS_AT_ONCE, stop - first)
+            yield np.frombuffer(buf, UNIT_DTYPE, count, first * UNIT.size).copy()
+    finally:
+        unmap(buf)
+
+
+def first_where(low: int, high: int, test: Callable[[int], bool]) -> int:
+    """The first number for which the test holds, if it holds for all behind it; `high` where there is none."""
+    while low < high:
+        middle = (low + high) // 2
+        if test(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 def first_stored_at(files: StoreFiles, view: StoreView, queue: StoreQueue, time_ms: int) -> int:
@@ -155,80 +213,15 @@ def first_stored_at(files: StoreFiles, view: StoreView, queue: StoreQueue, time_
         record = records.record(late[number] if number in late else _log_offset(files, view, queue, number))
         return record is not None and record.store_ms >= time_ms
 
-    low, high = queue.first - 1, queue.end
-    while high - low > 1:
-        middle = (low + high) // 2
-        if is_late(middle):
-            high = middle
-        else:
-            low = middle
-    return high
+    return first_where(queue.first, queue.end, is_late)
 
 
 def _log_offset(files: StoreFiles, view: StoreView, queue: StoreQueue, number: int) -> int:
     place = number * UNIT.size
     base = place - place % view.queue_file_bytes
     try:
-        buf = files.shared_map(segment_path(f"{CONSUME_QUEUE}/{queue.topic}/{queue.queue_id}", base))
+        buf = files.shared_map(segment_path(queue_directory(queue.topic, queue.queue_id), base))
         offset: int = UNIT.unpack_from(buf, place - base)[0]
     except (OSError, StructError):
         return -1
     return offset
-
-
-def _scan_tail(files: StoreFiles, view: StoreView, bases: list[int], reached: int) -> None:
-    """Finds where the log ends, and the records in front of it that no unit points at."""
-    # A clean queue has all its units; of others one may lack some that lie before another's last.
-    start = reached if view.clean else max(reached - UNSURE_TAIL_BYTES, bases[0] if bases else 0)
-    view.log_end = reached
-    for base in bases:
-        if base + view.log_file_bytes <= start:
-            continue
-        name = segment_path(COMMIT_LOG, base)
-        try:
-            buf = files.map(name)
-        except OSError as error:
-            view.damage.append(f"{name} cannot be read: {error}")
-            continue
-        try:
-            first: int | None = max(start - base, 0)
-            if first and start < reached:
-                first = resync(buf, base, first - 1)  # any byte may lie here, not only a record's first
-            if first is not None and not _scan_file(view, buf, base, first):
-                return
-        finally:
-            unmap(buf)
-
-
-def _scan_file(view: StoreView, buf: FileBytes, base: int, pos: int) -> bool:
-    """False at the end of the log."""
-    name = segment_path(COMMIT_LOG, base)
-    while True:
-        scan = scan_segment(buf, base, pos, check_crc=not view.live)
-        for record in scan:
-            _add(view, record)
-        view.log_end = max(view.log_end, base + scan.pos)
-        if scan.stop in (Stop.BLANK, Stop.END):
-            return True
-        # The rest of a file is a gigabyte of nothing: what a crash leaves behind a bad stretch is near.
-        limit = scan.pos + UNSURE_TAIL_BYTES
-        behind = None if scan.stop is Stop.ZEROS and view.clean else resync(buf, base, scan.pos, limit)
-        what = scan.problem or "it reads as zeros"
-        if behind is None:
-            if scan.stop is Stop.BAD and not view.live:
-                view.damage.append(f"{name}: the log ends damaged at {base + scan.pos}: {what}")
-            return False
-        view.damage.append(f"{name}: {behind - scan.pos} bytes at {base + scan.pos} are damaged: {what}")
-        pos = behind
-
-
-def _add(view: StoreView, record: ScannedRecord) -> None:
-    if not record.is_queued or record.sys_flag & SysFlag.INNER_BATCH or record.topic.startswith(LMQ_PREFIX):
-        return
-    name = record.topic, record.queue_id
-    queue = view.queues.get(name)
-    if queue is None:
-        queue = view.queues[name] = StoreQueue(*name, record.queue_offset, record.queue_offset)
-    if record.queue_offset >= queue.end:
-        unit = LateUnit(record.queue_offset, record.offset, record.size, record.tags_code)
-        queue.late.append(unit)

@@ -17,7 +17,8 @@ import pyarrow as pa
 from orbitmq.spark.columns import decode_page
 from orbitmq.spark.errors import DataLost, SourceError
 from orbitmq.spark.reading import joined_batches
-from orbitmq.spark.spans import as_bytes, at
+from orbitmq.spark.records import Heads
+from orbitmq.spark.spans import as_bytes
 from orbitmq.spark.store_queues import (
     FILLER_SIZE,
     UNIT,
@@ -25,10 +26,11 @@ from orbitmq.spark.store_queues import (
     LateUnit,
     StoreQueue,
     open_files,
-    read_units,
+    queue_directory,
+    unit_runs,
 )
 from orbitmq.store.log_scan import FileBytes
-from orbitmq.store.store_files import COMMIT_LOG, CONSUME_QUEUE, StoreFiles, segment_path
+from orbitmq.store.store_files import COMMIT_LOG, StoreFiles, segment_path
 from orbitmq.wire.message import (
     FIXED_BYTES,
     MAGIC_AT,
@@ -119,23 +121,23 @@ class _Reader:
     def _units(self, piece: StoreSlice) -> Iterator[tuple[int, npt.NDArray[np.void]]]:
         """Runs of units of the slice, each with the offset of its first."""
         per_file = self._settings.queue_file_bytes // UNIT.size
-        directory = f"{CONSUME_QUEUE}/{piece.topic}/{piece.queue_id}"
+        directory = queue_directory(piece.topic, piece.queue_id)
         at_offset = piece.start
         end = min(piece.end, piece.late[0].number) if piece.late else piece.end
         while at_offset < end:
             first = at_offset - at_offset % per_file
             stop = min(end, first + per_file)
             try:
-                whole = read_units(self._files, directory, first * UNIT.size, self._settings.queue_file_bytes)
+                for units in unit_runs(
+                    self._files, directory, first * UNIT.size, at_offset - first, stop - first
+                ):
+                    yield at_offset, units
+                    at_offset += len(units)
             except OSError as error:
                 self._missing(piece, np.arange(at_offset, stop), f"a file of the queue is gone: {error}")
             else:
-                units = whole[at_offset - first : stop - first]
-                yield at_offset, units
-                if len(units) < stop - at_offset:
-                    self._missing(
-                        piece, np.arange(at_offset + len(units), stop), "a file of the queue is cut short"
-                    )
+                if at_offset < stop:
+                    self._missing(piece, np.arange(at_offset, stop), "a file of the queue is cut short")
             at_offset = stop
         yield from self._late_units(piece)
 
@@ -167,51 +169,48 @@ class _Reader:
             self._missing(piece, numbers, f"their file of the log is gone: {error}")
             return None
         data = as_bytes(mapped)
+        if len(data) < FIXED_BYTES:
+            self._missing(piece, numbers, "their file of the log is cut short")
+            return None
         starts = offsets - base
-        own = _own_records(data, base, starts, sizes, piece, numbers)
+        heads, own = _own_records(data, base, starts, sizes, piece, numbers)
         if not own.all():
             self._missing(piece, numbers[~own], "their places in the log hold something else")
-            starts, numbers = starts[own], numbers[own]
+            heads, numbers = heads.subset(own), numbers[own]
         checked = self._settings.check_from
-        if checked is not None and len(starts) and base + int(starts[-1]) >= checked:
-            starts, numbers = self._sound(piece, mapped, starts, numbers)
-        if not len(starts):
+        if checked is not None and len(heads.starts) and base + int(heads.starts[-1]) >= checked:
+            heads, numbers = self._sound(piece, mapped, heads, numbers)
+        if not len(heads.starts):
             return None
         try:
-            return self._decoded(data, piece, starts)
+            return self._decoded(data, piece, heads)
         except SourceError:
             # Lengths inside a record, or a compressed body, are wrong: find out whose, and read the others.
-            sound, _ = self._sound(piece, mapped, starts, numbers)
-            if len(sound) == len(starts):
+            sound, _ = self._sound(piece, mapped, heads, numbers)
+            if len(sound.starts) == len(heads.starts):
                 raise
-            return self._decoded(data, piece, sound) if len(sound) else None
+            return self._decoded(data, piece, sound) if len(sound.starts) else None
 
-    def _decoded(
-        self, data: npt.NDArray[np.uint8], piece: StoreSlice, starts: npt.NDArray[np.int64]
-    ) -> pa.RecordBatch:
+    def _decoded(self, data: npt.NDArray[np.uint8], piece: StoreSlice, heads: Heads) -> pa.RecordBatch:
         settings = self._settings
         return decode_page(
             data,
             columns=settings.columns,
             topic=piece.topic,
             broker=settings.broker,
-            starts=starts,
+            heads=heads,
             tags=settings.tags,
         )
 
     def _sound(
-        self,
-        piece: StoreSlice,
-        mapped: FileBytes,
-        starts: npt.NDArray[np.int64],
-        numbers: npt.NDArray[np.int64],
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        self, piece: StoreSlice, mapped: FileBytes, heads: Heads, numbers: npt.NDArray[np.int64]
+    ) -> tuple[Heads, npt.NDArray[np.int64]]:
         """One by one, with their checksums."""
-        checks = [check_record(mapped, start, len(mapped)) for start in starts.tolist()]
+        checks = [check_record(mapped, start, len(mapped)) for start in heads.starts.tolist()]
         sound = np.array([check.kind is RecordKind.MESSAGE for check in checks], dtype=np.bool_)
         for index in np.flatnonzero(~sound):
             self._missing(piece, numbers[index : index + 1], checks[index].reason or "no record lies there")
-        return starts[sound], numbers[sound]
+        return heads.subset(sound), numbers[sound]
 
     def _file(self, base: int) -> FileBytes:
         if base != self._base:
@@ -242,21 +241,20 @@ def _own_records(
     sizes: npt.NDArray[np.int64],
     piece: StoreSlice,
     numbers: npt.NDArray[np.int64],
-) -> npt.NDArray[np.bool_]:
-    """Whether each place holds the record that its unit stands for."""
+) -> tuple[Heads, npt.NDArray[np.bool_]]:
+    """What lies at each place, and whether it is the record that its unit stands for."""
     inside = (sizes >= FIXED_BYTES) & (starts + sizes <= len(data))
     places = starts if inside.all() else np.where(inside, starts, 0)
-    if len(data) < FIXED_BYTES:
-        return np.zeros(len(starts), np.bool_)
-    magic = at(data, ">u4")[places + MAGIC_AT]
+    heads = Heads(data, places)
+    magic = heads.field(MAGIC_AT, ">u4")
     own: npt.NDArray[np.bool_] = (
-        inside & (at(data, ">i4")[places] == sizes) & ((magic == MESSAGE_MAGIC) | (magic == MESSAGE_MAGIC_V2))
+        inside & (heads.field(0, ">i4") == sizes) & ((magic == MESSAGE_MAGIC) | (magic == MESSAGE_MAGIC_V2))
     )
     if not piece.topic.startswith(LMQ_PREFIX):  # those share the records of other queues
-        own &= at(data, ">i8")[places + QUEUE_OFFSET_AT] == numbers
-        own &= at(data, ">i4")[places + QUEUE_ID_AT] == piece.queue_id
-    own &= at(data, ">i8")[places + PHYSICAL_OFFSET_AT] == base + starts
-    return own
+        own &= heads.field(QUEUE_OFFSET_AT, ">i8") == numbers
+        own &= heads.field(QUEUE_ID_AT, ">i4") == piece.queue_id
+    own &= heads.field(PHYSICAL_OFFSET_AT, ">i8") == base + starts
+    return heads, own
 
 
 def _chunks(offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], file_bytes: int) -> Sequence[slice]:

@@ -111,7 +111,9 @@ class OrbitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from orbitmq.spark.reading import read_slices
+        from orbitmq.spark.workers import settle
 
+        settle()
         slices = partition.slices if isinstance(partition, SlicePartition) else ()
         return read_slices(self._options, self._columns, slices)
 

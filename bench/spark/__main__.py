@@ -1,0 +1,141 @@
+"""`python -m bench.spark [--messages 2000000] [--rounds 2] [--sides orbitmq,kafka] [--rows count] [--docs]`.
+
+Both brokers are filled once. Each round starts a driver for every side, one after the other. The tables have the
+medians over rounds and repetitions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+import pyspark
+
+from bench import plan
+from bench.brokers import OrbitBroker
+from bench.clients.servers import KAFKA_VERSION, Kafka
+from bench.clients.table import with_section
+from bench.run import PAGE, cpu_model
+from bench.spark import fill, table
+from bench.spark.figure import Figure
+from bench.spark.jars import client_version, connector_jars
+from bench.spark.job import FILL
+from bench.spark.load import (
+    BATCHES,
+    GROWTH,
+    KAFKA,
+    LATENCY,
+    QUERIES,
+    SIDES,
+    STREAM,
+    WRITE,
+    Load,
+    Work,
+    topics,
+)
+
+ROWS = (*QUERIES, STREAM, BATCHES, GROWTH, WRITE, LATENCY)
+JOB_LIMIT_S = 1500
+FULL = Load()
+
+
+def measure(args: argparse.Namespace, scratch: Path) -> Iterator[Figure]:
+    load: Load = args.load
+    with ExitStack() as stack:
+        addresses: dict[str, tuple[str, int]] = {}
+        store = scratch / "orbitmq"
+        if set(args.sides) - {KAFKA}:
+            broker = OrbitBroker(store, {**plan.SETTINGS, "flushDiskType": plan.ASYNC})
+            broker.start()
+            stack.callback(broker.stop)
+            fill.fill_orbitmq(broker.namesrv, topics(load, growth=GROWTH in args.rows))
+            addresses |= dict.fromkeys(set(SIDES) - {KAFKA}, (broker.namesrv, broker.pid))
+        if KAFKA in args.sides:
+            server = stack.enter_context(Kafka(scratch / "kafka"))
+            addresses[KAFKA] = (server.addr, server.pid)
+            list(driver(Work(KAFKA, server.addr, server.pid, str(scratch), "", (FILL,), load)))
+        os.sync()  # what waits to be written would be written during the first figures
+        for _ in range(args.rounds):
+            for side in args.sides:
+                addr, pid = addresses[side]
+                yield from driver(Work(side, addr, pid, str(scratch), str(store), args.rows, load))
+
+
+def driver(work: Work) -> Iterator[Figure]:
+    command = [sys.executable, "-m", "bench.spark.job", msgspec.json.encode(work).decode()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            yield Figure.from_json(json.loads(line))
+        if process.wait(JOB_LIMIT_S) != 0:
+            raise SystemExit(f"the driver of {work.side} ended with status {process.returncode}")
+
+
+def setting_of(args: argparse.Namespace) -> str:
+    machine = f"{os.cpu_count()} cores ({cpu_model()}), {platform.system()} {platform.release()}"
+    versions = [f"CPython {platform.python_version()}", f"Spark {pyspark.__version__} with 2 cores"]
+    if KAFKA in args.sides:
+        client = client_version(connector_jars(pyspark.__version__))
+        versions.append(f"Kafka {KAFKA_VERSION} with Spark's connector and client {client}")
+    return (
+        f"{time.strftime('%Y-%m-%d')}, {args.rounds} rounds on {machine}; {', '.join(versions)}; "
+        f"{args.load.messages:,} messages a query, 8 queues or partitions; our readers are given the columns that "
+        "the query needs. CPU is that of driver, Java and Python workers, and of the broker."
+    )
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--messages", type=int, default=FULL.messages, help="per topic (2,000,000)")
+    parser.add_argument("--rounds", type=int, default=2, help="drivers' lives for each side (2)")
+    parser.add_argument("--sides", type=_names, default=SIDES, help=", ".join(SIDES))
+    parser.add_argument("--rows", type=_names, default=ROWS, help=", ".join(ROWS))
+    parser.add_argument(
+        "--scratch", type=Path, help="where stores are made (the full load needs about 10 GB)"
+    )
+    parser.add_argument("--docs", action="store_true", help="write the tables into docs/performance.md")
+    args = parser.parse_args(argv)
+    if unknown := {*args.sides, *args.rows} - {*SIDES, *ROWS}:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    share = args.messages / FULL.messages
+    args.load = Load(
+        messages=args.messages,
+        growth=tuple(round(count * share) for count in FULL.growth),
+        written=round(FULL.written * min(share, 1.0)),
+    )
+    return args
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
+def main() -> int:
+    args = parse()
+    figures = []
+    with tempfile.TemporaryDirectory(prefix="orbitmq-spark-", dir=args.scratch) as scratch:
+        for figure in measure(args, Path(scratch)):
+            print(json.dumps(figure.as_json()), flush=True)
+            figures.append(figure)
+    section = table.markdown(figures, setting_of(args))
+    print(f"\n{section}")
+    if args.docs:
+        page = PAGE.read_text("utf-8")
+        PAGE.write_text(with_section(page, section, table.BEGIN, table.END), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

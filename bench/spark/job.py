@@ -1,0 +1,187 @@
+"""One side's driver, in a process of its own: `python -m bench.spark.job WORK`. One JSON line per figure."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyspark
+
+from bench.spark import fill, sides
+from bench.spark.figure import Figure, Watch
+from bench.spark.jars import connector_jars
+from bench.spark.load import (
+    BATCHES,
+    COLUMNS,
+    COUNT,
+    GROUP,
+    GROWTH,
+    GROWTH_BYTES,
+    GROWTH_TOPIC,
+    KAFKA,
+    LATENCY,
+    LATENCY_TOPIC,
+    QUERIES,
+    SIZES,
+    STORE,
+    STREAM,
+    SUM,
+    WARM_TOPIC,
+    WRITE,
+    WRITE_ONCE,
+    WRITE_TOPIC,
+    Work,
+    topic_of,
+    topics,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+STREAM_LIMIT_S = 600
+WARM_RUNS = 3
+FILL = "fill"
+
+
+def figures(spark: SparkSession, work: Work) -> Iterator[Figure]:
+    for row in QUERIES:
+        if row in work.rows:
+            for _ in range(WARM_RUNS):
+                run_query(spark, work, row, WARM_TOPIC)
+            for size in SIZES:
+                yield from query_figures(spark, work, row, size)
+    for row in (STREAM, BATCHES):
+        if row in work.rows and work.side != STORE:
+            yield from stream_figures(spark, work, row)
+    if GROWTH in work.rows and work.side != KAFKA:
+        yield from growth_figures(spark, work)
+    if WRITE in work.rows and work.side != STORE:
+        yield from write_figures(spark, work)
+    if LATENCY in work.rows and work.side != STORE:
+        yield latency_figure(spark, work)
+
+
+def run_query(spark: SparkSession, work: Work, row: str, topic: str, end: str = "latest") -> int:
+    """Runs one query and returns the number that shows that it saw everything."""
+    rows = sides.batch(spark, work, topic, COLUMNS[row], end)
+    if row == COUNT:
+        return rows.count()
+    if row == SUM:
+        return int(rows.selectExpr(f"sum(length({sides.BODY[work.side]}))").collect()[0][0])
+    if row == GROUP:
+        return sum(int(found["count"]) for found in rows.groupBy(sides.LABEL[work.side]).count().collect())
+    rows.write.format("noop").mode("overwrite").save()
+    return 0
+
+
+def query_figures(spark: SparkSession, work: Work, row: str, size: int) -> Iterator[Figure]:
+    for _ in range(work.load.repeats):
+        with watch(work, row, size) as seen:
+            found = run_query(spark, work, row, topic_of(size))
+        expected = {COUNT: work.load.messages, GROUP: work.load.messages, SUM: work.load.messages * size}
+        check(work, row, found, expected.get(row, 0))
+        yield seen.figure(work.load.messages)
+
+
+def growth_figures(spark: SparkSession, work: Work) -> Iterator[Figure]:
+    for count in work.load.growth:
+        end, messages = sides.prefix(work, GROWTH_TOPIC, count / max(work.load.growth))
+        for row in (COUNT, SUM):
+            with watch(work, f"{GROWTH} {row}", GROWTH_BYTES) as seen:
+                found = run_query(spark, work, row, GROWTH_TOPIC, end)
+            check(work, GROWTH, found, messages if row == COUNT else messages * GROWTH_BYTES)
+            yield seen.figure(messages)
+
+
+def stream_figures(spark: SparkSession, work: Work, row: str) -> Iterator[Figure]:
+    limit = {} if row == STREAM else {"maxOffsetsPerTrigger": str(work.load.messages // 10)}
+    for size in SIZES:
+        for number in range(work.load.repeats):
+            rows = sides.stream(spark, work, topic_of(size), startingOffsets="earliest", **limit)
+            with watch(work, row, size) as seen:
+                query = started(rows, work, f"{row}-{size}-{number}", lambda _: None, at_once=True)
+                query.awaitTermination(STREAM_LIMIT_S)
+            check(work, row, sum(int(p["numInputRows"]) for p in query.recentProgress), work.load.messages)
+            yield seen.figure(work.load.messages)
+
+
+def started(
+    rows: DataFrame, work: Work, name: str, take: Callable[[DataFrame], None], *, at_once: bool
+) -> StreamingQuery:
+    checkpoint = work.place(f"checkpoint-{work.side}-{name}-{time.time_ns()}".replace(" ", "-"))
+    writer = rows.writeStream.option("checkpointLocation", str(checkpoint))
+    if at_once:
+        return writer.format("noop").trigger(availableNow=True).start()
+    return writer.foreachBatch(lambda batch, number: take(batch)).start()
+
+
+def latency_figure(spark: SparkSession, work: Work) -> Figure:
+    """From the send to the function that `foreachBatch` calls with the rows. The first third is a warm-up."""
+    load = work.load
+    seen: list[tuple[float, float]] = []
+
+    def take(batch: DataFrame) -> None:
+        rows = batch.collect()
+        now = time.time()
+        seen.extend((now, now - float(bytes(row[0]))) for row in rows)
+
+    rows = sides.stream(spark, work, LATENCY_TOPIC, startingOffsets="latest")
+    query = started(rows, work, LATENCY, take, at_once=False)
+    command = [sys.executable, "-m", "bench.spark.sender", work.side, work.addr, str(load.latency_rate)]
+    try:
+        while not query.lastProgress:  # it stands at the end of the topic now
+            time.sleep(0.1)
+        with watch(work, LATENCY, 0) as watched:
+            subprocess.run([*command, str(load.latency_s)], check=True, timeout=STREAM_LIMIT_S)
+            sent = int(load.latency_rate * load.latency_s)
+            deadline = time.monotonic() + 60
+            while len(seen) < sent and time.monotonic() < deadline:
+                time.sleep(0.05)
+    finally:
+        query.stop()
+    check(work, LATENCY, len(seen), sent)
+    return watched.figure(len(seen), [latency for _, latency in sorted(seen)[sent // 3 :]])
+
+
+def write_figures(spark: SparkSession, work: Work) -> Iterator[Figure]:
+    ways = {WRITE: {}} if work.side == KAFKA else {WRITE: {"delivery": "at-least-once"}, WRITE_ONCE: {}}
+    made = fill.rows(spark, work.load.written, SIZES[0])
+    for row, options in ways.items():
+        sides.write(made.limit(1000), work, WRITE_TOPIC, **options)
+        for _ in range(work.load.repeats):
+            with watch(work, row, SIZES[0]) as seen:
+                sides.write(made, work, WRITE_TOPIC, **options)
+            yield seen.figure(work.load.written)
+
+
+def watch(work: Work, row: str, size: int) -> Watch:
+    return Watch(work.side, row, size, 0 if work.side == STORE else work.broker_pid)
+
+
+def check(work: Work, row: str, found: int, expected: int) -> None:
+    if found != expected:
+        raise SystemExit(f"{work.side}, {row}: {found} instead of {expected}: the figure would mean nothing")
+
+
+def main(text: str) -> None:
+    work = msgspec.json.decode(text, type=Work)
+    jars = [str(jar) for jar in connector_jars(pyspark.__version__)] if work.side == KAFKA else []
+    spark = sides.session(work, jars)
+    try:
+        if work.rows == (FILL,):
+            fill.fill_kafka(spark, work, topics(work.load, growth=False))
+            return
+        for figure in figures(spark, work):
+            print(json.dumps(figure.as_json()), flush=True)
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

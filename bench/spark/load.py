@@ -1,0 +1,93 @@
+"""What is measured, the same for every side: topics, queries, how many messages, and the bars."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+SOURCE: Final = "orbitmq"
+STORE: Final = "orbitmq-store"
+KAFKA: Final = "kafka"
+SIDES: Final = (SOURCE, STORE, KAFKA)
+
+COUNT: Final = "count"
+SUM: Final = "sum"
+GROUP: Final = "group"
+WHOLE: Final = "whole"
+STREAM: Final = "stream"
+BATCHES: Final = "batches"
+LATENCY: Final = "latency"
+WRITE: Final = "write"
+WRITE_ONCE: Final = "write-once"
+GROWTH: Final = "growth"
+
+TITLES: Final = {
+    COUNT: "`count`",
+    SUM: "`sum(length(body))`",
+    GROUP: "`groupBy(label)`",
+    WHOLE: "every column",
+    STREAM: "stream, all at once",
+    BATCHES: "stream, ten batches",
+    WRITE: "write, at least once",
+    WRITE_ONCE: "write, exactly once",
+}
+QUERIES: Final = (COUNT, SUM, GROUP, WHOLE)
+COLUMNS: Final = {COUNT: "queue_id", SUM: "body", GROUP: "tags", WHOLE: "*"}
+"""What our readers are asked for: Spark does not tell a Python source which columns a query needs."""
+
+SIZES: Final = (128, 1024)
+QUEUES: Final = 8
+LABELS: Final = 16
+"""Different labels: a tag here, the record's key at Kafka."""
+GROWTH_BYTES: Final = 128
+CORES: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    messages: int = 2_000_000
+    growth: tuple[int, ...] = (1_000_000, 2_000_000, 4_000_000, 8_000_000)
+    written: int = 100_000
+    repeats: int = 2
+    """How often a query is measured in the life of a driver; the first run is not counted."""
+    latency_s: float = 30.0
+    latency_rate: float = 10.0
+    """Messages a second while the latency is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one driver has to do."""
+
+    side: str
+    addr: str
+    """Of the name server, or of Kafka."""
+    broker_pid: int
+    scratch: str
+    store: str
+    rows: tuple[str, ...]
+    load: Load
+
+    def place(self, name: str) -> Path:
+        return Path(self.scratch) / name
+
+
+def topic_of(size: int) -> str:
+    return f"bench-{size}"
+
+
+GROWTH_TOPIC: Final = "bench-growth"
+LATENCY_TOPIC: Final = "bench-latency"
+WRITE_TOPIC: Final = "bench-write"
+WARM_TOPIC: Final = "bench-warm"
+WARM_MESSAGES: Final = 20_000
+
+
+def topics(load: Load, *, growth: bool) -> dict[str, tuple[int, int]]:
+    """Every topic that is filled before, with how many messages of what size."""
+    filled = {topic_of(size): (load.messages, size) for size in SIZES}
+    filled[WARM_TOPIC] = (WARM_MESSAGES, SIZES[0])
+    if growth and load.growth:
+        filled[GROWTH_TOPIC] = (max(load.growth), GROWTH_BYTES)
+    return filled
