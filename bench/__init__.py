@@ -1,5 +1,5 @@
 """Compares this broker with the Java broker on one machine, with the official Java client as the judge.
 
 `client/` and `peer/` are the kit (see README.md); `run.py` alternates the two brokers, `plan.py` says what is
-measured, `brokers.py` starts and stops them, `report.py` turns raw lines into ratios.
+measured, `brokers.py` and `pairs.py` start and stop them, `report.py` turns raw lines into ratios.
 """

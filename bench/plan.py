@@ -9,6 +9,7 @@ SYNC = "SYNC_FLUSH"
 
 # `sync-flush` is the client's `sync` against brokers that flush before they acknowledge.
 # `tx` comes after the drains: both brokers look over the half messages again every minute.
+# `pair-async` and `pair-sync` are the client's `sync` and `async` against a master with a slave.
 SCENARIOS = (
     "sync",
     "async",
@@ -22,7 +23,10 @@ SCENARIOS = (
     "tx",
     "latency",
     "sync-flush",
+    "pair-async",
+    "pair-sync",
 )
+PAIR_ROLES = {"pair-async": "ASYNC_MASTER", "pair-sync": "SYNC_MASTER"}
 SIZES = (128, 1024)
 SEGMENT_BYTES = 1024 * 1024 * 1024
 
@@ -84,21 +88,46 @@ CPU_BARS = dict.fromkeys(
     ("orderly_drain", "tag_drain", "sql_drain", "delayed", "delayed_arrival", "tx"), Bar(1.0, False)
 )
 """Where another bar than CPU_BAR holds, by the scenario's name in the client's lines."""
+PAIR_BAR = Bar(1.0, True)
+PAIR_CPU_BAR = Bar(1.0, False)
 P99_BAR = Bar(1.0, False)
 READY_BAR = Bar(0.25, False)
 MEMORY_BAR = Bar(0.1, False)
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What one life of each broker is for: its settings, whether it has a slave, and the client's command lines."""
+
+    flush: str
+    role: str
+    """Of the master when there is a slave; empty for a broker alone."""
+    runs: list[list[str]]
+
+    @property
+    def name(self) -> str:
+        return "-".join(part for part in (self.flush, self.role) if part)
+
+
+def lives(scenarios: tuple[str, ...], sizes: tuple[int, ...], effort: Effort) -> list[Life]:
+    """What has to be lived through for these scenarios."""
+    made = [Life(flush, "", client_runs(flush, scenarios, sizes, effort)) for flush in (ASYNC, SYNC)]
+    made += [
+        Life(ASYNC, role, pair_runs(sizes, effort)) for name, role in PAIR_ROLES.items() if name in scenarios
+    ]
+    return [life for life in made if life.runs]
 
 
 def client_runs(
     flush: str, scenarios: tuple[str, ...], sizes: tuple[int, ...], effort: Effort
 ) -> list[list[str]]:
     """Command lines of the client, one JVM each, for one life of one broker."""
-    common = ["--size", ",".join(map(str, sizes)), "--warmup", str(effort.warmup_s)]
+    common = _common(sizes, effort)
     timed = [*common, "--duration", str(effort.duration_s), "--threads", "1,16,64"]
     if flush == SYNC:
         return [["--scenario", "sync", *timed]] if "sync-flush" in scenarios else []
     runs = []
-    throughput = [s for s in scenarios if s not in ("latency", "sync-flush")]
+    throughput = [s for s in scenarios if s not in ("latency", "sync-flush", *PAIR_ROLES)]
     if throughput:
         counts = ["--count", str(effort.drain_count), "--filter-count", str(effort.filter_count)]
         counts += ["--delayed-count", str(effort.delayed_count)]
@@ -107,3 +136,12 @@ def client_runs(
     if "latency" in scenarios:
         runs.append(["--scenario", "latency", *common, "--rate", "1000", "--duration", str(effort.latency_s)])
     return runs
+
+
+def pair_runs(sizes: tuple[int, ...], effort: Effort) -> list[list[str]]:
+    timed = [*_common(sizes, effort), "--duration", str(effort.duration_s), "--threads", "1,16"]
+    return [["--scenario", "sync,async", *timed]]
+
+
+def _common(sizes: tuple[int, ...], effort: Effort) -> list[str]:
+    return ["--size", ",".join(map(str, sizes)), "--warmup", str(effort.warmup_s)]

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from bench.plan import CPU_BAR, CPU_BARS, MEMORY_BAR, P99_BAR, READY_BAR, THROUGHPUT_BARS, Bar
+from bench.plan import (
+    CPU_BAR,
+    CPU_BARS,
+    MEMORY_BAR,
+    P99_BAR,
+    PAIR_BAR,
+    PAIR_CPU_BAR,
+    READY_BAR,
+    THROUGHPUT_BARS,
+    Bar,
+)
 
 Line = Mapping[str, Any]
 Figure = Callable[[Line], float | None]
@@ -42,6 +52,8 @@ FAULTS = {
 """Counts of a line that have to be zero."""
 BUSY_CORES = 0.3
 """Above this much foreign CPU a figure is too low to be trusted."""
+BEHIND_BYTES = 1 << 20
+"""A slave that is further behind soon after the load has left work for later, which no figure shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +96,32 @@ def rows(lines: Iterable[Line]) -> list[Row]:
             groups[name_of(line), line["size"]].append(line)
     made = []
     for (name, size), group in groups.items():
-        scenario = group[0]["scenario"]
+        speed_bar, cpu_bar = bars_of(group[0])
         made.append(
             Row(
                 name,
                 size,
-                _pair(group, throughput_of, THROUGHPUT_BARS.get(scenario)),
-                _pair(group, cpu_per_message_us, CPU_BARS.get(scenario, CPU_BAR)),
+                _pair(group, throughput_of, speed_bar),
+                _pair(group, cpu_per_message_us, cpu_bar),
                 _pair(group, p99_us, P99_BAR),
             )
         )
     return made
 
 
+def bars_of(line: Line) -> tuple[Bar | None, Bar]:
+    """What throughput and CPU have to reach."""
+    if line.get("role"):
+        return PAIR_BAR, PAIR_CPU_BAR
+    scenario = line["scenario"]
+    return THROUGHPUT_BARS.get(scenario), CPU_BARS.get(scenario, CPU_BAR)
+
+
 def name_of(line: Line) -> str:
     scenario: str = line["scenario"]
     name = NAMES.get(scenario, scenario).format_map(line).replace(" 1 threads", " 1 thread")
+    if line.get("role"):
+        name = f"{name}, {line['role']} with slave"
     return f"{name}, SYNC_FLUSH" if line.get("flush") == "SYNC_FLUSH" else name
 
 
@@ -108,12 +130,26 @@ def throughput_of(line: Line) -> float | None:
 
 
 def cpu_per_message_us(line: Line) -> float | None:
+    """Of the broker, or of master and slave together."""
     if "broker_cpu_us" in line:
         return float(line["broker_cpu_us"])
+    master, slave = master_cpu_us(line), slave_cpu_us(line)
+    return master if master is None or slave is None else master + slave
+
+
+def master_cpu_us(line: Line) -> float | None:
+    return _per_message_us(line, "broker_cores")
+
+
+def slave_cpu_us(line: Line) -> float | None:
+    return _per_message_us(line, "slave_cores")
+
+
+def _per_message_us(line: Line, cores: str) -> float | None:
     per_second = line.get("msg_s") or line.get("rate")
-    if "broker_cores" not in line or not per_second:
+    if cores not in line or not per_second:
         return None
-    return float(line["broker_cores"] / per_second * 1e6)
+    return float(line[cores] / per_second * 1e6)
 
 
 def p99_us(line: Line) -> float | None:
@@ -149,6 +185,8 @@ def doubts(lines: Iterable[Line]) -> list[str]:
         if line.get("complete") == "false":
             found.append(f"{where}: the drain did not end within 300 s")
         found += [f"{where}: {text.format(line[key])}" for key, text in FAULTS.items() if line.get(key)]
+        if line.get("slave_behind_bytes", 0) > BEHIND_BYTES:
+            found.append(f"{where}: the slave was {line['slave_behind_bytes']:,} bytes behind after the load")
         if line.get("other_cores", 0) > BUSY_CORES:
             found.append(f"{where}: other processes used {line['other_cores']:.2f} cores")
     return found
@@ -161,11 +199,28 @@ def markdown(lines: Sequence[Line], setting: str) -> str:
         cells = [row.name, str(row.size)]
         cells += [*_cells(row.msg_s, 0), *_cells(row.cpu_us, 1), *_cells(row.p99_us, 0)]
         out.append(f"| {' | '.join(cells)} |")
+    out += halves(lines)
     out += ["", "| process | ours | Java | ratio |", "|---|--:|--:|--:|"]
     out += [f"| {name} | {' | '.join(_cells(pair, 0))} |" for name, pair in process_pairs(lines).items()]
     if found := doubts(lines):
         out += ["", "To be read with care:", "", *(f"- {doubt}" for doubt in found)]
     return "\n".join(out) + "\n"
+
+
+def halves(lines: Iterable[Line]) -> list[str]:
+    """The CPU of masters and slaves apart, where there were slaves."""
+    groups: dict[tuple[str, int], list[Line]] = defaultdict(list)
+    for line in lines:
+        if "slave_cores" in line:
+            groups[name_of(line), line["size"]].append(line)
+    if not groups:
+        return []
+    headings = ["CPU µs/msg apart", "bytes", "master ours", "Java", "ratio", "slave ours", "Java", "ratio"]
+    out = ["", f"| {' | '.join(headings)} |", "|---|" + "--:|" * (len(headings) - 1)]
+    for (name, size), group in groups.items():
+        pairs = [_pair(group, figure, None) for figure in (master_cpu_us, slave_cpu_us)]
+        out.append(f"| {name} | {size} | {' | '.join(cell for pair in pairs for cell in _cells(pair, 1))} |")
+    return out
 
 
 def with_section(document: str, section: str) -> str:

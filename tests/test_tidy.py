@@ -21,22 +21,24 @@ MAY_IMPORT: dict[str, set[str]] = {
     "net": {"wire"},
     "store": {"wire", "accel", "config"},
     "namesrv": {"wire", "net", "config", "properties_text"},
-    "cluster": {"wire", "store"},
+    "cluster": {"wire", "store", "net"},
     "broker": {"wire", "accel", "net", "store", "cluster", "config", "properties_text"},
     "client": {"wire", "net", "properties_text"},
-    "server": {"wire", "net", "store", "namesrv", "broker", "config"},
+    "server": {"wire", "net", "store", "namesrv", "broker", "cluster", "config", "child_processes"},
     "spark": {"wire", "client", "store"},
     "pyspark_orbitmq": {"spark"},
     "pyspark_orbitmq_store": {"spark"},
-    "cli": {"wire", "client", "store", "config", "server", "spark"},
+    "cli": {"wire", "client", "store", "config", "server", "spark", "child_processes", "local_cluster"},
     "loop_thread": set(),
+    "child_processes": set(),
+    "local_cluster": {"child_processes"},
     "sync": {"client", "loop_thread", "wire"},
     "testing": {"broker", "client", "config", "loop_thread", "namesrv", "store", "sync", "wire"},
     "pytest_plugin": {"testing"},
     "__main__": {"cli"},
     "__init__": {"client", "wire"},
 }
-PARTS_OF_CONFIG = {"config_keys", "config_model"}
+PARTS_OF_CONFIG = {"config_controller", "config_keys", "config_model"}
 
 # Time, chance and files are parameters everywhere else; these modules are where they come from.
 OWN_THE_OUTSIDE = ("store/disk.py", "store/faulty_disk.py", "store/file_lock.py", "config.py")
@@ -48,6 +50,7 @@ OWN_THE_OUTSIDE += (
 OWN_THE_OUTSIDE += (
     "client/cluster.py",
 )  # a library's user need not bring a clock, so its default lives there
+OWN_THE_OUTSIDE += ("child_processes.py", "local_cluster.py")  # logs and ports of processes on this machine
 OWN_THE_OUTSIDE += ("client/broadcast.py",)  # a broadcasting member keeps its progress in a file of its own
 CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today", "date.today"}
 CHANCE = {

@@ -90,12 +90,12 @@ def _cells(figures: Sequence[Figure]) -> list[str]:
     ]
 
 
-def with_section(document: str, section: str) -> str:
+def with_section(document: str, section: str, begin: str = BEGIN, end: str = END) -> str:
     """The document with what stands between the markers replaced; without markers the section is added at its end."""
-    head, begin, rest = document.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin:
-        return f"{document.rstrip()}\n\n{BEGIN}\n{section}{END}\n"
-    if not end:
-        raise ValueError(f"the document has {BEGIN} without {END}")
-    return f"{head}{BEGIN}\n{section}{END}{tail}"
+    head, begun, rest = document.partition(begin)
+    _, ended, tail = rest.partition(end)
+    if not begun:
+        return f"{document.rstrip()}\n\n{begin}\n{section}{end}\n"
+    if not ended:
+        raise ValueError(f"the document has {begin} without {end}")
+    return f"{head}{begin}\n{section}{end}{tail}"

@@ -112,6 +112,32 @@ def test_doubtful_figures_are_named() -> None:
     assert doubts([line("java", 1)]) == []
 
 
+def test_a_pair_is_a_row_of_its_own_with_the_cpu_of_both_together_and_apart() -> None:
+    pair = {"role": "SYNC_MASTER", "slave_cores": 0.1}
+    lines = [line("orbitmq", 1000, **pair), line("java", 1000, **pair, slave_behind_bytes=5 << 20)]
+    alone, both = rows([line("orbitmq", 1000), *lines])
+    assert (alone.name, both.name) == ("sync, 16 threads", "sync, 16 threads, SYNC_MASTER with slave")
+    assert (alone.cpu_us.ours, both.cpu_us.ours) == (pytest.approx(500), pytest.approx(600))
+    assert (both.msg_s.verdict, both.cpu_us.verdict) == ("1.00", "1.00")
+    apart = "| sync, 16 threads, SYNC_MASTER with slave | 128 | 500.0 | 500.0 | 1.00 | 100.0 | 100.0 | 1.00 |"
+    assert apart in markdown(lines, "here")
+    assert "apart" not in markdown([line("orbitmq", 1000)], "here")
+    (behind,) = doubts(lines)
+    assert "java" in behind
+    assert "5,242,880 bytes behind" in behind
+
+
+def test_a_pair_has_a_life_of_its_own_for_each_role() -> None:
+    lives = plan.lives(("sync", "pair-sync", "pair-async"), (128,), plan.QUICK)
+    assert [life.name for life in lives] == [
+        "ASYNC_FLUSH",
+        "ASYNC_FLUSH-ASYNC_MASTER",
+        "ASYNC_FLUSH-SYNC_MASTER",
+    ]
+    assert lives[0].runs[0][:2] == ["--scenario", "sync"]
+    assert lives[2].runs[0][:2] == ["--scenario", "sync,async"]
+
+
 def test_the_section_of_a_document_is_replaced_and_the_rest_kept() -> None:
     document = f"# Speed\n{BEGIN}\nold\n{END}\ntail\n"
     assert with_section(document, "new\n") == f"# Speed\n{BEGIN}\nnew\n{END}\ntail\n"
