@@ -193,6 +193,24 @@ def test_a_lost_master_is_left_for_its_slave_without_a_pause() -> None:
     run(scenario)
 
 
+def test_a_route_that_calls_a_slave_the_master_is_renewed_and_not_asked_in_a_tight_circle() -> None:
+    async def scenario() -> None:
+        def demoted(command: Command) -> Command:
+            return told(command, ResponseCode.PULL_RETRY_IMMEDIATELY, 0, suggest=0)
+
+        async with scene(*[demoted] * 1000, slave=lambda c: found(c, 0)) as stage:
+            stage.start(limits=Limits(messages=1))
+            await until(lambda: len(stage.pulls(stage.master)) >= 3)
+            await asyncio.sleep(0.2)
+            assert len(stage.pulls(stage.master)) < 60, "about 20 with pauses of 10 ms"
+            swapped = {0: stage.slave.addr, 1: stage.master.addr}
+            queues, brokers = (QueueData("broker-a", 1, 1, 6),), {"broker-a": BrokerData("b", "c", swapped)}
+            stage.cluster.routes.put(TopicRoute("T", queues, brokers), stage.cluster.clock())
+            assert (await anext(stage.inbox)).text == "0"
+
+    run(scenario)
+
+
 def test_a_broker_that_does_not_know_this_member_is_told_and_asked_again() -> None:
     async def scenario() -> None:
         async with scene(

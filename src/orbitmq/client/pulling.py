@@ -136,6 +136,8 @@ class Puller:
             self._take(response, next_offset)
         elif next_offset > offset:
             holding.unfinished.add((), (), next_offset)
+        elif response.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
+            await self._sent_away()
         return False
 
     def _take(self, response: Command, next_offset: int) -> None:
@@ -224,8 +226,18 @@ class Puller:
         # A broker that came back may have another address, and another broker may have become the master.
         elsewhere = await self._look_again()
         if not elsewhere or self._failures > 1:
-            quick = self._failures <= QUICK_LOOKS
-            await asyncio.sleep(min(LOOK_AGAIN_S, self._retry_after_s) if quick else self._retry_after_s)
+            await self._pause()
+
+    async def _sent_away(self) -> None:
+        """Who was asked is not the master and says so. If the route calls it one, the route is old."""
+        if await self._addr() == self._asked:
+            self._failures += 1
+            if not await self._look_again():
+                await self._pause()
+
+    async def _pause(self) -> None:
+        quick = self._failures <= QUICK_LOOKS
+        await asyncio.sleep(min(LOOK_AGAIN_S, self._retry_after_s) if quick else self._retry_after_s)
 
     async def _look_again(self) -> bool:
         """Renews the route; whether it names somebody else to ask than who has just failed."""
