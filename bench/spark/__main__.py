@@ -100,6 +100,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--messages", type=int, default=FULL.messages, help="per topic (2,000,000)")
     parser.add_argument("--rounds", type=int, default=2, help="drivers' lives for each side (2)")
+    parser.add_argument(
+        "--repeats", type=int, default=FULL.repeats, help="runs of a query in a driver's life (2)"
+    )
     parser.add_argument("--sides", type=_names, default=SIDES, help=", ".join(SIDES))
     parser.add_argument("--rows", type=_names, default=ROWS, help=", ".join(ROWS))
     parser.add_argument(
@@ -113,6 +116,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     args.load = Load(
         messages=args.messages,
         growth=tuple(round(count * share) for count in FULL.growth),
+        repeats=args.repeats,
         written=round(FULL.written * min(share, 1.0)),
     )
     return args

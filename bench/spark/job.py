@@ -101,6 +101,8 @@ def growth_figures(spark: SparkSession, work: Work) -> Iterator[Figure]:
 
 def stream_figures(spark: SparkSession, work: Work, row: str) -> Iterator[Figure]:
     limit = {} if row == STREAM else {"maxOffsetsPerTrigger": str(work.load.messages // 10)}
+    warm = sides.stream(spark, work, WARM_TOPIC, startingOffsets="earliest")
+    started(warm, work, f"{row}-warm", lambda _: None, at_once=True).awaitTermination(STREAM_LIMIT_S)
     for size in SIZES:
         for number in range(work.load.repeats):
             rows = sides.stream(spark, work, topic_of(size), startingOffsets="earliest", **limit)

@@ -50,7 +50,7 @@ class Load:
     growth: tuple[int, ...] = (1_000_000, 2_000_000, 4_000_000, 8_000_000)
     written: int = 100_000
     repeats: int = 2
-    """How often a query is measured in the life of a driver; the first run is not counted."""
+    """How often a query is measured in the life of a driver, after some runs on a smaller topic."""
     latency_s: float = 30.0
     latency_rate: float = 10.0
     """Messages a second while the latency is measured."""
@@ -81,13 +81,12 @@ GROWTH_TOPIC: Final = "bench-growth"
 LATENCY_TOPIC: Final = "bench-latency"
 WRITE_TOPIC: Final = "bench-write"
 WARM_TOPIC: Final = "bench-warm"
-WARM_MESSAGES: Final = 20_000
 
 
 def topics(load: Load, *, growth: bool) -> dict[str, tuple[int, int]]:
     """Every topic that is filled before, with how many messages of what size."""
     filled = {topic_of(size): (load.messages, size) for size in SIZES}
-    filled[WARM_TOPIC] = (WARM_MESSAGES, SIZES[0])
+    filled[WARM_TOPIC] = (load.messages // 10, SIZES[0])
     if growth and load.growth:
         filled[GROWTH_TOPIC] = (max(load.growth), GROWTH_BYTES)
     return filled

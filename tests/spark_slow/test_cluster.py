@@ -9,12 +9,13 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
 from tests.spark.reading_back import bodies
-from tests.spark.topics import Topics, numbered
+from tests.spark.topics import Out, Topics, numbered
+from tests.spark_slow.archived import archived_bodies
 from tests.spark_slow.standalone import ROOT, StandaloneCluster, environment
 from tests.support.server_process import ServerProcess
 
@@ -29,7 +30,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
     with ServerProcess(tmp_path / "server", flushDiskType="ASYNC_FLUSH") as running:
         topics = Topics(running.broker_addr)
         topics.create("ClusterIn", 4)
-        for topic in ("ClusterBatchOut", "ClusterStreamOut"):
+        for topic in ("ClusterBatchOut", "ClusterStreamOut", "ClusterDedupOut"):
             topics.create(topic, 4)
         for queue_id in range(4):
             topics.fill("ClusterIn", queue_id, numbered(COUNT // 4, queue_id * COUNT // 4))
@@ -49,13 +50,17 @@ class HasNamesrv(Protocol):
 
 
 def run_job(where: str, server: HasNamesrv, directory: Path) -> dict[str, object]:
-    command = [sys.executable, "-m", "tests.spark_slow.job", where, server.namesrv, str(directory)]
+    return result_of("tests.spark_slow.job", where, server.namesrv, str(directory))
+
+
+def result_of(module: str, *words: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", module, *words]
     done = subprocess.run(
         command, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     assert done.returncode == 0, done.stderr[-4000:]
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    result: dict[str, object] = json.loads(line.removeprefix("RESULT "))
+    result: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
     return result
 
 
@@ -100,3 +105,28 @@ def test_by_spark_submit_with_the_pipelines_file(
 def test_over_spark_connect(server: ServerProcess, tmp_path: Path) -> None:
     assert importlib.util.find_spec("grpc") is not None, "Spark Connect needs pyspark[connect]"
     check(server, run_job("connect", server, tmp_path))
+
+
+def test_pipelines_over_spark_connect(server: ServerProcess, tmp_path: Path) -> None:
+    topics = Topics(server.broker_addr)
+    topics.create("%DLQ%cluster_group", 1)
+    letters = [
+        Out(b"t%d" % n, {"RETRY_TOPIC": "ClusterDedupOut", "DLQ_REASON": f"timed out after {n} ms"})
+        for n in range(6)
+    ]
+    topics.fill("%DLQ%cluster_group", 0, letters)
+    topics.close()
+    said = result_of("tests.spark_slow.pipelines_job", server.namesrv, str(tmp_path))
+    assert (said["archive"]["messages"], said["archive"]["in_archive"]) == (COUNT, {"ClusterIn": COUNT})
+    assert archived_bodies(tmp_path / "archive") == Counter(message.body for message in numbered(COUNT))
+    assert said["query"]["rows"] == [{"n": COUNT, "bodies": COUNT}]
+    assert (said["replay"]["messages"], said["route"]["read"]) == (COUNT, COUNT)
+    expected = Counter(message.body for message in numbered(COUNT))
+    for topic in ("ClusterBatchOut", "ClusterStreamOut"):
+        assert bodies(server.namesrv, topic) == expected
+    assert (said["dedup"]["kept"], said["dedup"]["duplicates"]) == (10, COUNT - 10)
+    assert (said["triage"]["dead_letters"], said["redrive"]["sent"]) == (6, 6)
+    assert len(bodies(server.namesrv, "ClusterDedupOut")) == 10 + 6
+    assert said["analytics"]["messages"] == COUNT
+    assert (tmp_path / "report" / "report.html").is_file()
+    assert said["rebuild"]["damage"] == [] and (tmp_path / "rebuilt" / "consumequeue").is_dir()

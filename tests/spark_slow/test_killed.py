@@ -21,6 +21,7 @@ import pytest
 from orbitmq.wire.message import Message
 from tests.spark.reading_back import bodies, messages
 from tests.spark.topics import Topics, numbered
+from tests.spark_slow.archived import archived_bodies
 from tests.spark_slow.standalone import ROOT, environment
 from tests.support.server_process import ServerProcess
 
@@ -137,19 +138,7 @@ def test_the_archive_has_every_message_once(server: ServerProcess, tmp_path: Pat
     finally:
         sent = filler.stop()
     finished(command)
-    script = (
-        "import sys, orbitmq.spark; spark = orbitmq.spark.session('local[2]');"
-        "rows = spark.read.parquet(sys.argv[1]).select('body').collect();"
-        "open(sys.argv[2], 'wb').write(b'\\n'.join(bytes(row['body']) for row in rows))"
-    )
-    found = tmp_path / "bodies"
-    subprocess.run(
-        [sys.executable, "-c", script, str(archive), str(found)],
-        env=environment(),
-        check=True,
-        timeout=FINISH_LIMIT_S,
-    )
-    counted = Counter(found.read_bytes().split(b"\n"))
+    counted = archived_bodies(archive)
     expected = Counter(message.body for message in numbered(sent))
     assert kills and sent >= PER_SEND
     assert counted == expected, f"seed {SEED}"

@@ -11,7 +11,7 @@ from orbitmq.net.connection import Connection
 from orbitmq.net.listener import Listener
 from orbitmq.net.service import Handler, RequestService
 from orbitmq.wire import fastjson
-from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.codes import OrbitCode, RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
 Answer = Callable[[Command], "Command | None"]
@@ -28,7 +28,7 @@ class FakeServer:
         self._service: RequestService | None = None
 
     async def start(self) -> None:
-        self._service = RequestService({code: self._recording(code) for code in RequestCode})
+        self._service = RequestService({code: self._recording(code) for code in (*RequestCode, *OrbitCode)})
         self._listener = Listener(self._service)
         port = await self._listener.start("127.0.0.1", 0)
         self.addr = f"127.0.0.1:{port}"

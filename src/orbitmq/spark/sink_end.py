@@ -7,7 +7,7 @@ second time, so after a lost answer its topic is searched for the message's id f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Final
@@ -47,12 +47,19 @@ class Ender:
     """Ends half messages of one producer group."""
 
     def __init__(
-        self, cluster: Cluster, group: str, *, retry_timeout_s: float, ordered: bool = False
+        self,
+        cluster: Cluster,
+        group: str,
+        *,
+        retry_timeout_s: float,
+        ordered: bool = False,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._cluster = cluster
         self._group = group
         self._retry_timeout_s = retry_timeout_s
         self._ordered = ordered
+        self._sleep = sleep
 
     async def commit(self, broker: str, pairs: Iterable[Pair], *, perhaps_before: bool) -> int:
         """Commits the half messages of one broker in this order; how many there were.
@@ -109,7 +116,7 @@ class Ender:
                 raise lasting[0] if lasting else first
             open_pairs = [pair for pair, _ in failed]
             perhaps_before = True
-            await asyncio.sleep(pause_s)
+            await self._sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
     async def _try(

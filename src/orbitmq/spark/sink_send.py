@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -21,7 +22,7 @@ from orbitmq.spark.sink_handles import Handles
 from orbitmq.spark.sink_options import SinkOptions
 from orbitmq.spark.sink_rows import BadRow, Row, name_of
 from orbitmq.wire.answer_json import Answer
-from orbitmq.wire.codes import RequestCode, SysFlag
+from orbitmq.wire.codes import RequestCode, ResponseCode, SysFlag
 from orbitmq.wire.fastjson import MessageQueue
 from orbitmq.wire.java_hash import string_hash
 from orbitmq.wire.message_id import parse_offset_msg_id
@@ -38,12 +39,15 @@ class _Todo(NamedTuple):
     queue: MessageQueue | None
 
 
+Sleep = Callable[[float], Awaitable[None]]
 Lane = list[tuple[_Todo, OrbitMQError | None]]
 """Rows to be sent one after the other, with the error of those that have been tried."""
 
 
 class TaskSender:
-    def __init__(self, cluster: Cluster, options: SinkOptions, group: str, task: int) -> None:
+    def __init__(
+        self, cluster: Cluster, options: SinkOptions, group: str, task: int, *, sleep: Sleep = asyncio.sleep
+    ) -> None:
         self.handles = Handles()
         self.rows = 0
         self.bytes = 0
@@ -52,7 +56,9 @@ class TaskSender:
         self._options = options
         self._group = group
         self._task = task
-        self._sender = Sender(cluster, group)
+        self._sleep = sleep
+        # One try at a time: between two of them a busy broker gets a pause, and the next may be another broker's.
+        self._sender = Sender(cluster, group, retries=0)
         pairs = {Prop.TRANSACTION_PREPARED: "true", Prop.PRODUCER_GROUP: group}
         self._half_text = "".join(f"{PAIR_END}{name}{NAME_END}{value}" for name, value in pairs.items())
         self._delays_checked = False
@@ -194,8 +200,11 @@ class TaskSender:
                     error.args = (f"{self._name(item.number, item.row)} was not stored: {error}",)
                     raise error
                 # Spread over time, so that those that were refused together do not come back together.
-                await asyncio.sleep(pause_s * (0.5 + self._cluster.rng.random()))
+                await self._sleep(pause_s * (0.5 + self._cluster.rng.random()))
                 pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+                if error.code != ResponseCode.SYSTEM_BUSY:
+                    with suppress(OrbitMQError):  # who is not reached now may have moved, or come back
+                        await self._cluster.publish_route(item.row.topic, refresh=True)
             try:
                 if item.queue is None:
                     return await self._sender.send(item.message)
