@@ -213,9 +213,9 @@ class Load:
         return True
 
     def _consumer(self, mq: orbitmq.Client) -> orbitmq.Consumer:
-        return mq.consumer(
-            self.plan.group, self.plan.topic, start="first", commit_every=0.5, rebalance_every=2
-        )
+        # Everything sooner than by default, so that a run need not wait for it.
+        pace: dict[str, Any] = {"commit_every": 0.5, "rebalance_every": 2, "handover": 2}
+        return mq.consumer(self.plan.group, self.plan.topic, start="first", **pace)
 
     async def _receive(self, inbox: orbitmq.Consumer, name: str) -> None:
         async for msg in inbox:
