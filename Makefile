@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 STAMP_SPARK := $(VENV)/.installed-spark
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help install install-spark up test test-spark lint fmt interop peer bench bench-clients crash soak lock clean
+.PHONY: help install install-spark up test test-spark lint fmt interop peer bench bench-clients bench-spark crash soak lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -64,6 +64,9 @@ bench: install ## this broker and the Java broker alternately, with the official
 bench-clients: install ## the native client against the Java client, aiokafka and nats-py (ARGS=--docs)
 	$(PIP) install --no-build-isolation -e '.[bench]'
 	$(BIN)/python -m bench.clients $(ARGS)
+
+bench-spark: install-spark ## topics as Spark tables against Spark's Kafka connector (ARGS="--messages 200000 --docs")
+	$(BIN)/python -m bench.spark $(ARGS)
 
 crash: install ## kill the broker 200 times under load, then members of a group 50 times; nothing acknowledged may be lost
 	ORBITMQ_CRASH_ROUNDS=200 $(BIN)/python -m pytest -m crash tests/crash $(ARGS)
