@@ -24,7 +24,14 @@ def put_index(
     /,
 ) -> int: ...
 def gather(
-    units: bytes, map: Any, base: int, log_end: int, max_count: int, max_bytes: int, /
+    units: bytes,
+    map: Any,
+    base: int,
+    log_end: int,
+    max_count: int,
+    max_bytes: int,
+    own: tuple[bytes, int, int, int] | None = None,
+    /,
 ) -> tuple[bytes, int]: ...
 def pick(
     units: bytes,
@@ -39,6 +46,7 @@ def pick(
     codes: bytes | None,
     names: tuple[bytes, ...] | None,
     verdicts: dict[bytes, bool],
+    own: tuple[bytes, int, int, int] | None = None,
     /,
 ) -> tuple[bytes, int, int, int, bytes | None]: ...
 def follow(

@@ -8,12 +8,12 @@
 
 #include "bytes.h"
 #include "crc32.h"
+#include "own_record.h"
 #include "pick.h"
 #include "stage_run.h"
 
 #define RECORD_MAGIC_V2 0xDAA320ABu
 #define BLANK_MAGIC 0xCBD43194u
-#define HOST_V6_MORE 12 /* bytes that an IPv6 host takes more */
 
 typedef struct {
     const unsigned char *at;

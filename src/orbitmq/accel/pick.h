@@ -3,14 +3,12 @@
 #define ORBITMQ_PICK_H
 
 #include "bytes.h"
+#include "own_record.h"
 #include "store_loops.h"
 
 #define PICK_DONE 0      /* a limit is reached, or all units are seen */
 #define PICK_UNDECIDED 1 /* the caller has to look at this record and to remember what it found under the key */
 #define PICK_ODD 2       /* not in this file, damaged, or of a rarer form: the twin knows what to do */
-
-#define RECORD_HEAD 88   /* up to the body, with IPv4 hosts */
-#define RECORD_MAGIC 0xDAA320A7u
 
 /* The property text of a record with IPv4 hosts; 0 when it has another form, or lengths that do not fit. */
 static int property_text(const unsigned char *record, size_t size, const unsigned char **text, size_t *text_n) {
@@ -60,17 +58,19 @@ static int has_code(const unsigned char *codes, Py_ssize_t n, const unsigned cha
 }
 
 static PyObject *pick(PyObject *self, PyObject *args) {
-    PyObject *units, *codes, *names, *verdicts, *result = NULL, *unknown = NULL;
+    PyObject *units, *codes, *names, *verdicts, *described = NULL, *result = NULL, *unknown = NULL;
     Py_buffer map;
     long long base, log_end;
     Py_ssize_t from, max_count, max_bytes, count, total;
-    if (!PyArg_ParseTuple(args, "Sny*LLnnnnOOO!", &units, &from, &map, &base, &log_end, &max_count, &max_bytes, &count,
-                          &total, &codes, &names, &PyDict_Type, &verdicts))
+    if (!PyArg_ParseTuple(args, "Sny*LLnnnnOOO!|O", &units, &from, &map, &base, &log_end, &max_count, &max_bytes, &count,
+                          &total, &codes, &names, &PyDict_Type, &verdicts, &described))
         return NULL;
+    Own own;
     Py_ssize_t most = PyBytes_GET_SIZE(units) / UNIT_BYTES, scanned = from, found = 0;
     int by_code = codes != Py_None, by_name = names != Py_None, state = PICK_DONE;
     Buffer chosen = {0}, key = {0};
     size_t bytes = 0;
+    if (!take_own(&own, described)) goto out;
     if ((by_code && !PyBytes_Check(codes)) || (by_name && !PyTuple_Check(names)) || from < 0 || base < 0 || log_end < 0) {
         PyErr_SetString(PyExc_ValueError, "codes are bytes, names a tuple of bytes, places not negative");
         goto out;
@@ -87,6 +87,7 @@ static PyObject *pick(PyObject *self, PyObject *args) {
         if (count >= max_count || (count && size > max_bytes - total)) break;
         if (by_code && !has_code((const unsigned char *)PyBytes_AS_STRING(codes), PyBytes_GET_SIZE(codes), u + 12)) continue;
         if (offset < base || size <= 0 || offset - base > map.len - size || size > log_end - offset) { state = PICK_ODD; break; }
+        if (!is_own(&own, scanned, log + (offset - base), (size_t)size, offset)) { state = PICK_ODD; break; }
         if (by_name) {
             const unsigned char *text;
             size_t text_n;

@@ -3,15 +3,19 @@
 #define ORBITMQ_STORE_LOOPS_H
 
 #include "bytes.h"
+#include "own_record.h"
 
 #define UNIT_BYTES 20 /* log offset 8, record size 4, tag hash 8 */
 
 static PyObject *gather(PyObject *self, PyObject *args) {
-    PyObject *units, *result = NULL;
+    PyObject *units, *records = NULL, *described = NULL, *result = NULL;
     Py_buffer map;
     long long base, log_end;
     Py_ssize_t max_count, max_bytes, count = 0, total = 0;
-    if (!PyArg_ParseTuple(args, "Sy*LLnn", &units, &map, &base, &log_end, &max_count, &max_bytes)) return NULL;
+    Own own;
+    if (!PyArg_ParseTuple(args, "Sy*LLnn|O", &units, &map, &base, &log_end, &max_count, &max_bytes, &described)) return NULL;
+    if (!take_own(&own, described)) goto out;
+    const unsigned char *from = map.buf;
     const unsigned char *first = (const unsigned char *)PyBytes_AS_STRING(units), *u = first;
     Py_ssize_t most = PyBytes_GET_SIZE(units) / UNIT_BYTES;
     /* One message is always allowed, as the twin has it. */
@@ -24,12 +28,12 @@ static PyObject *gather(PyObject *self, PyObject *args) {
         /* A damaged unit may hold any number: nothing is added to it. */
         if (offset < base || size <= 0 || offset - base > map.len - size || size > log_end - offset) break;
         if (count && size > max_bytes - total) break;
+        if (!is_own(&own, count, from + (offset - base), (size_t)size, offset)) break;
         total += (Py_ssize_t)size;
     }
-    PyObject *records = PyBytes_FromStringAndSize(NULL, total);
+    records = PyBytes_FromStringAndSize(NULL, total);
     if (records) {
         unsigned char *to = (unsigned char *)PyBytes_AS_STRING(records);
-        const unsigned char *from = map.buf;
         u = first;
         for (Py_ssize_t k = 0; k < count; k++, u += UNIT_BYTES) {
             size_t size = read32(u + 8);
@@ -38,6 +42,7 @@ static PyObject *gather(PyObject *self, PyObject *args) {
         }
         result = Py_BuildValue("(Nn)", records, count);
     }
+out:
     PyBuffer_Release(&map);
     return result;
 }

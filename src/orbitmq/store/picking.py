@@ -10,12 +10,21 @@ from orbitmq.store.consume_queue import UNIT, UNIT_BYTES
 from orbitmq.store.selection import Selection
 
 Pick = Callable[..., tuple[bytes, int, int, int, bytes | None]]
+Unchecked = tuple[bytes, int, int, int]
+"""Whose records are to be looked at before they are sent: the topic as records have it, queue, offset, how many."""
+
 UNDECIDED: Final = 1
 ODD: Final = 2
 
 
 def pick_records(
-    pick: Pick, log: CommitLog, units: bytes, max_count: int, max_bytes: int, wanted: Selection
+    pick: Pick,
+    log: CommitLog,
+    units: bytes,
+    max_count: int,
+    max_bytes: int,
+    wanted: Selection,
+    unchecked: Unchecked | None = None,
 ) -> tuple[list[bytes], int, int, int] | None:
     """Records, how many, their bytes, and how many units were looked at.
 
@@ -30,7 +39,17 @@ def pick_records(
     count = total = seen = 0
     while True:
         records, found, seen, state, key = pick(
-            units, seen, segment, base, log.position, max_count, max_bytes, count, total, *_known(wanted)
+            units,
+            seen,
+            segment,
+            base,
+            log.position,
+            max_count,
+            max_bytes,
+            count,
+            total,
+            *_known(wanted),
+            unchecked,
         )
         if found:
             chunks.append(records)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from orbitmq.accel import gather, pick
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
-from orbitmq.store.picking import pick_records
+from orbitmq.store.picking import Unchecked, pick_records
 from orbitmq.store.selection import EVERYTHING, Selection
 from orbitmq.wire.message import (
     HEADS,
@@ -102,23 +102,29 @@ class QueueReader:
             max_bytes, max_count = limits.disk_bytes, min(max_count, limits.disk_count)
         else:
             max_bytes, max_count = limits.memory_bytes, min(max_count, limits.memory_count)
-        if offset >= queue.checked_from:
-            if wanted.is_everything:
-                chunks, count, size = self._plain_run(units, max_count, max_bytes)
-                if count:
-                    return ReadResult(FOUND, offset + count, low, high, chunks, count, size)
-            elif pick is not None and wanted.is_quick:
-                picked = pick_records(pick, self._log, units, max_count, max_bytes, wanted)
-                if picked is not None:
-                    chunks, count, size, seen = picked
-                    status = FOUND if count else NO_MATCHED_MESSAGE
-                    return ReadResult(status, offset + seen, low, high, chunks, count, size)
+        unchecked = None
+        if offset < queue.checked_from:
+            unchecked = (queue.topic_part, queue.queue_id, offset, queue.checked_from - offset)
+        if wanted.is_everything:
+            chunks, count, size = self._plain_run(units, max_count, max_bytes, unchecked)
+            if count:
+                return ReadResult(FOUND, offset + count, low, high, chunks, count, size)
+        elif pick is not None and wanted.is_quick:
+            picked = pick_records(pick, self._log, units, max_count, max_bytes, wanted, unchecked)
+            if picked is not None:
+                chunks, count, size, seen = picked
+                status = FOUND if count else NO_MATCHED_MESSAGE
+                return ReadResult(status, offset + seen, low, high, chunks, count, size)
         return self._picked(queue, units, offset, max_count, max_bytes, wanted)
 
-    def _plain_run(self, units: bytes, max_count: int, max_bytes: int) -> tuple[list[bytes], int, int]:
+    def _plain_run(
+        self, units: bytes, max_count: int, max_bytes: int, unchecked: Unchecked | None = None
+    ) -> tuple[list[bytes], int, int]:
         """Everything from the first unit on: neighbours in the log become one slice."""
         if gather is not None:
-            return self._gathered(gather, units, max_count, max_bytes)
+            return self._gathered(gather, units, max_count, max_bytes, unchecked)
+        if unchecked is not None:
+            return [], 0, 0
         chunks: list[bytes] = []
         count = total = 0
         run_start = run_end = -1
@@ -139,7 +145,12 @@ class QueueReader:
         return chunks, count, total
 
     def _gathered(
-        self, gather_records: Callable[..., tuple[bytes, int]], units: bytes, max_count: int, max_bytes: int
+        self,
+        gather_records: Callable[..., tuple[bytes, int]],
+        units: bytes,
+        max_count: int,
+        max_bytes: int,
+        unchecked: Unchecked | None,
     ) -> tuple[list[bytes], int, int]:
         """The same by the accelerator, within one log file: a pull at a file border gets the rest next time."""
         commit_log = self._log
@@ -148,7 +159,9 @@ class QueueReader:
         if base is None:
             return [], 0, 0
         segment = commit_log.series.map(base)
-        records, count = gather_records(units, segment, base, commit_log.position, max_count, max_bytes)
+        records, count = gather_records(
+            units, segment, base, commit_log.position, max_count, max_bytes, unchecked
+        )
         return [records], count, len(records)
 
     def _picked(
