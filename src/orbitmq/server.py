@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from orbitmq.allocation import keep_large_blocks
 from orbitmq.child_processes import STOP_AT_EOF, ChildFailed, ChildProcesses, Spec
 from orbitmq.config import BrokerConfig, ConfigError, ControllerConfig, NamesrvConfig, local_ip
 
@@ -273,6 +274,7 @@ def _run(start: Callable[[], Awaitable[tuple[list[_Server], str]]]) -> int:
     from orbitmq.store.errors import StoreError
 
     raise_open_file_limit(65_536)
+    keep_large_blocks()
     try:
         start_over = _run_loop(_serve(start))
     except (StoreError, OSError, ChildFailed) as error:

@@ -10,9 +10,8 @@ import gc
 import itertools
 from typing import Final
 
-import numpy as np
+from orbitmq.allocation import keep_large_blocks
 
-_LARGEST_KEPT_BYTES: Final = 31 << 20
 _NEW_FOR_TASKS: Final = 2
 """The first task imports more than we do: at the second one everything is there."""
 
@@ -27,6 +26,4 @@ def settle() -> None:
         gc.collect()
         gc.freeze()
     if number == 1:
-        # The C library gives large blocks back at once, and each page has to be cleared again for the next array.
-        # It learns from the first large block that is freed to keep blocks up to that size.
-        np.empty(_LARGEST_KEPT_BYTES, np.uint8)
+        keep_large_blocks()
