@@ -64,6 +64,8 @@ class FlushNote:
         self._disk.fdatasync(self._fd)
 
     def set(self, offset: int) -> None:
+        if self._fd < 0:
+            return  # a flush that was under way when the store was closed, and flushed everything once more
         self._offset = offset
         fields = _FIELDS.pack(offset, self._last_ms, self._next_ms)
         try:
