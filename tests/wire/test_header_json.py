@@ -82,6 +82,11 @@ def test_fastjson_liberties() -> None:
     assert (code, opaque, ext) == (11, 1, {"properties": "a\x01b\x02"})
 
 
+@pytest.mark.parametrize("written", ['"7"', '" 7 "', "7.0", '"7.0"', '"70e-1"', '"0.7e1"'])
+def test_numbers_written_in_another_way(written: str) -> None:
+    assert header_json.decode(b'{"code":11,"opaque":%b}' % written.encode())[2] == 7
+
+
 def test_absent_fields_have_javas_defaults() -> None:
     assert header_json.decode(b'{"code":11}') == (11, 0, 0, {}, None, "OTHER", 0)
 
@@ -97,6 +102,9 @@ def test_absent_fields_have_javas_defaults() -> None:
         b'{"code":"x"}',
         b'{"code":true}',
         b'{"code":1.5}',
+        b'{"code":"1.5"}',
+        b'{"code":"1e999"}',
+        b'{"code":"0x1"}',
         b'{"code":4294967296}',
         b'{"code":1,"opaque":99999999999}',
         b'{"code":1,"extFields":[]}',

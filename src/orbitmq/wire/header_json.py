@@ -7,6 +7,7 @@ Java's fastjson accepts.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -36,6 +37,7 @@ class _StrictHeader(msgspec.Struct, gc=False):
 
 _strict = msgspec.json.Decoder(_StrictHeader)
 _to_json = msgspec.json.Encoder().encode
+_REAL: Final = re.compile(r"-?[0-9]{1,20}(?=[.eE])(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?").fullmatch
 _LANGUAGE_JSON: Final = {name: b'"%b"' % name.encode() for name in LANGUAGES}
 
 
@@ -112,6 +114,8 @@ def _int32(tree: dict[Any, Any], key: str) -> int:
     value = tree.get(key)
     if value is None:
         return 0
+    if isinstance(value, str) and (text := value.strip()) and _REAL(text):
+        value = float(text)  # "1.0": Java takes it, and so does the decoder of plain sends
     if isinstance(value, str):
         number = fastjson.parse_int(value)
     elif isinstance(value, float):
