@@ -21,6 +21,7 @@ log = logging.getLogger("orbitmq.net")
 _LENGTH = Struct(">I")
 _MIN_FRAME = 4
 _LEGAL_OPAQUE = 0x7FFFFFFF
+_LARGE_PART_BYTES = 16 * 1024
 
 
 class Service(Protocol):
@@ -256,7 +257,7 @@ class Connection(asyncio.Protocol):
             self._out += parts
             self._out_bytes += sum(map(len, parts))
         elif self._transport is not None:
-            self._transport.write(b"".join(parts))
+            _write(self._transport, parts, sum(map(len, parts)))
 
     @property
     def congested(self) -> bool:
@@ -267,7 +268,7 @@ class Connection(asyncio.Protocol):
         out = self._out
         if out:
             if self._transport is not None:
-                self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+                _write(self._transport, out, self._out_bytes)
             out.clear()
             self._out_bytes = 0
 
@@ -319,3 +320,11 @@ class Connection(asyncio.Protocol):
 
 
 ConnectionFactory = Callable[[], Connection]
+
+
+def _write(transport: asyncio.Transport, parts: list[bytes], total: int) -> None:
+    """Small parts are joined into one; pages of messages are too large to be copied once more."""
+    if total >= len(parts) * _LARGE_PART_BYTES:
+        transport.writelines(parts)
+    else:
+        transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
