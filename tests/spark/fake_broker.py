@@ -36,6 +36,8 @@ class FakeBroker:
         self.seen: list[Command] = []
         self.hang_up_after: int | None = None
         """Pulls answered before it closes the connection, once."""
+        self.stays_away = False
+        """Whether it takes no connection any more after that."""
         self.members: dict[int, str] | None = None
         """Addresses in the route; this one as master unless given."""
         self.committed: dict[tuple[str, int], int] = {}
@@ -56,13 +58,16 @@ class FakeBroker:
         self.close()
 
     def close(self) -> None:
+        self._hang_up()
+        for thread in self._threads:
+            thread.join(5)
+
+    def _hang_up(self) -> None:
         # Only a shutdown wakes the threads that wait on these sockets.
         for opened in (self._server, *self._open):
             with contextlib.suppress(OSError):
                 opened.shutdown(socket.SHUT_RDWR)
             opened.close()
-        for thread in self._threads:
-            thread.join(5)
 
     def pulls(self) -> list[Command]:
         return [command for command in self.seen if command.code == RequestCode.PULL_MESSAGE]
@@ -98,6 +103,8 @@ class FakeBroker:
         self.hang_up_after -= 1
         if self.hang_up_after < 0:
             self.hang_up_after = None
+            if self.stays_away:
+                self._hang_up()
             return True
         return False
 

@@ -13,7 +13,7 @@ from orbitmq.wire.message import Message
 
 def messages(namesrv: str, topic: str) -> list[Message]:
     async def body() -> list[Message]:
-        async with asyncio.timeout(60), Cluster(namesrv, timeout_s=5) as cluster:
+        async with asyncio.timeout(180), Cluster(namesrv, timeout_s=30) as cluster:
             route = await cluster.route(topic, refresh=True)
             start, end = await offsets_at(cluster, route, "first"), await offsets_at(cluster, route, "last")
             return [message async for message in read_range(cluster, route, start, end)]
@@ -27,7 +27,7 @@ def bodies(namesrv: str, topic: str) -> Counter[bytes]:
 
 def open_halves(namesrv: str, group: str) -> int:
     async def body() -> int:
-        async with Cluster(namesrv, timeout_s=5) as cluster:
+        async with Cluster(namesrv, timeout_s=30) as cluster:
             return len((await half_messages(cluster, group=group, max_num=10_000)).messages)
 
     return asyncio.run(body())

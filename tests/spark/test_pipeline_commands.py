@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
+import inspect
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,6 +31,57 @@ def test_every_pipeline_explains_itself(name: str, capsys: pytest.CaptureFixture
     assert main(["spark", name, "--help"]) == 0
     text = capsys.readouterr().out
     assert f"orbitmq spark {name}" in text and "--master" in text and "--json" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            ["archive", "/a", "-t", "A", "--accept-data-loss", "--retry-timeout", "5s"],
+            {"path": "/a", "topics": ["A"], "fail_on_data_loss": False, "retry_timeout": "5s"},
+        ),
+        (["archive", "/a", "-t", "A", "-t", "B"], {"topics": ["A", "B"], "fail_on_data_loss": True}),
+        (
+            ["query", "SELECT 1", "-t", "A", "--format", "csv", "--max", "7"],
+            {"sql": "SELECT 1", "topics": ["A"], "out_format": "csv", "max_rows": 7, "archive": None},
+        ),
+        (
+            ["analytics", "/out", "-t", "A", "--from", "1763200800000", "--step", "1 minute"],
+            {"out": "/out", "start": datetime.fromtimestamp(1763200800, UTC), "step": "1 minute"},
+        ),
+        (["triage"], {"groups": [], "start": None, "end": None}),
+        (["redrive", "g", "--where", "x", "--dry-run"], {"group": "g", "where": "x", "dry_run": True}),
+        (
+            ["replay", "A", "B", "--from", "1763200800000", "--again"],
+            {"topic": "A", "to": "B", "start": datetime.fromtimestamp(1763200800, UTC), "again": True},
+        ),
+        (["dedup", "A", "B", "--keep", "last"], {"topic": "A", "to": "B", "keep": "last", "start": None}),
+        (
+            ["route", "B", "-t", "A", "--checkpoint", "/c", "--start", "latest", "--to-namesrv", "y:1"],
+            {"to": "B", "topics": ["A"], "checkpoint": "/c", "start": "latest", "to_namesrv": "y:1"},
+        ),
+        (["rebuild", "/s", "/o", "--index-slots", "5"], {"store": "/s", "out": "/o", "index_slots": 5}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_options_are_the_parameters_of_the_pipeline(
+    words: list[str], expected: dict[str, object], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = words[0]
+    module = importlib.import_module(f"orbitmq.spark.pipelines.{name}")
+    pipeline = getattr(module, name)
+    given: dict[str, object] = {}
+
+    @functools.wraps(pipeline)
+    def noted(*args: object, **options: object) -> dict[str, object]:
+        given.update(inspect.signature(pipeline).bind(*args, **options).arguments)
+        return {}
+
+    monkeypatch.setattr(module, name, noted)
+    assert main(["spark", *words, "-n", "x:1", "--quiet"]) == 0
+    assert {key: given[key] for key in expected} == expected
+    assert given["spark"] is spark
+    assert given.get("namesrv", "x:1") == "x:1"
 
 
 def test_a_report_as_json_and_as_text(

@@ -219,6 +219,11 @@ def test_an_empty_topic_is_an_empty_table(read: Reader, topics: Topics) -> None:
             {"subscribePattern": "no-such.*", "subscribe": None},
             "option 'subscribePattern': there is no topic to read",
         ),
+        ({"startingOffsets": '{"source-orders":{'}, "option 'startingOffsets': this is not JSON"),
+        (
+            {"endingOffsets": '{"source-orders":{"0":"x"}}'},
+            "option 'endingOffsets': 'x' for queue 0 .* no whole number",
+        ),
         (
             {"startingOffsets": '{"source-orders":{"0":1}}'},
             "option 'startingOffsets': no number is given for",

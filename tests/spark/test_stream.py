@@ -118,6 +118,34 @@ def test_a_continuous_query_sees_new_messages(
         query.stop()
 
 
+@pytest.mark.parametrize(
+    ("topic", "options", "message"),
+    [
+        ("stream-nowhere", {}, "topic 'stream-nowhere' does not exist.*orbitmq topic list"),
+        (
+            "stream-wrong",
+            {"startingOffsets": '{"stream-wrong":'},
+            "option 'startingOffsets': this is not JSON",
+        ),
+        (
+            "stream-wrong",
+            {"startingOffsets": '{"stream-wrong":{"0":77}}'},
+            "option 'startingOffsets': 77 for stream-wrong/broker-a/0 is out of range: .* 0 to 5",
+        ),
+        ("stream-wrong", {"endingOffsets": "latest"}, "option 'endingOffsets': a stream has no end"),
+    ],
+    ids=["topic", "json", "range", "end"],
+)
+def test_a_stream_that_cannot_begin_says_why(
+    stream: Callable[[str], Stream], topics: Topics, topic: str, options: dict[str, str], message: str
+) -> None:
+    topics.create("stream-wrong", 1)
+    if options.get("startingOffsets", "").endswith("}}"):
+        topics.fill("stream-wrong", 0, numbered(5))
+    with pytest.raises(Exception, match=f"(?s){message}"):
+        stream(topic).run(retryTimeoutMs="0", **options)
+
+
 @pytest.fixture
 def broker() -> Iterator[FakeBroker]:
     def record(offset: int) -> bytes:

@@ -13,6 +13,7 @@ from orbitmq.wire.command import Command, request
 from orbitmq.wire.properties import encode_properties
 
 BATCH_BYTES = 512 * 1024
+FRESH_S = 20.0
 IN_FLIGHT = 8
 
 
@@ -36,13 +37,22 @@ def numbered(count: int, start: int = 0, *, tag: str = "", size: int = 16) -> li
 
 
 class Topics:
-    """One connection to a broker. Close it."""
+    """A connection to a broker. Close it."""
 
-    def __init__(self, addr: str) -> None:
-        self._connection = Connection(addr, 30.0)
+    def __init__(self, addr: str, *, timeout_s: float = 60.0) -> None:
+        self._addr, self._timeout_s = addr, timeout_s
+        self._connection = Connection(addr, timeout_s)
+        self._used_s = time.monotonic()
 
     def close(self) -> None:
         self._connection.close()
+
+    def _refresh(self) -> None:
+        """Brokers hang up on whoever has been silent for two minutes, which a slow test is."""
+        if time.monotonic() - self._used_s > FRESH_S:
+            self._connection.close()
+            self._connection = Connection(self._addr, self._timeout_s)
+        self._used_s = time.monotonic()
 
     def create(self, topic: str, queues: int) -> None:
         ext = {
@@ -70,6 +80,7 @@ class Topics:
 
     def fill(self, topic: str, queue_id: int, messages: Sequence[Out]) -> None:
         """All of them, in order, to one queue."""
+        self._refresh()
         waiting: list[int] = []
         for body in _bodies(messages):
             ext = {**_ext(topic, queue_id, "", 0, None), "m": "true"}
@@ -80,6 +91,7 @@ class Topics:
             self._check(opaque)
 
     def _ok(self, command: Command) -> None:
+        self._refresh()
         self._check(self._connection.send(command)[0])
 
     def _check(self, opaque: int) -> None:

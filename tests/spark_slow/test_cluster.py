@@ -13,16 +13,16 @@ from typing import Any, Protocol
 
 import pytest
 
+from tests.spark.archived import archived_bodies
 from tests.spark.reading_back import bodies
 from tests.spark.topics import Out, Topics, numbered
-from tests.spark_slow.archived import archived_bodies
 from tests.spark_slow.standalone import ROOT, StandaloneCluster, environment
 from tests.support.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
 
 COUNT = 2000
-LIMIT_S = 400
+LIMIT_S = 900
 
 
 @pytest.fixture

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.archived import archived_bodies
 from tests.spark.topics import Out, Topics
-from tests.spark_slow.archived import archived_bodies
 from tests.spark_slow.standalone import ROOT, environment
 from tests.support.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
 
 FILE_LIMIT_BYTES = 1 << 20
-LIMIT_S = 300
+LIMIT_S = 900
 
 
 def no_large_files() -> None:

@@ -19,20 +19,21 @@ from pathlib import Path
 import pytest
 
 from orbitmq.wire.message import Message
+from tests.spark.archived import archived_bodies
 from tests.spark.reading_back import bodies, messages
 from tests.spark.topics import Topics, numbered
-from tests.spark_slow.archived import archived_bodies
 from tests.spark_slow.standalone import ROOT, environment
 from tests.support.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = int(os.environ.get("ORBITMQ_CRASH_ROUNDS", "4"))
+ROUNDS = int(os.environ.get("ORBITMQ_CRASH_ROUNDS", "3"))
 SEED = int(os.environ.get("ORBITMQ_CRASH_SEED", str(random.randrange(1 << 30))))
 PER_SEND = 100
 MOST_SENT = 15_000
-START_LIMIT_S = 180
-FINISH_LIMIT_S = 400
+# Only to end at all: how long a start takes on a busy machine says nothing about what is tested.
+START_LIMIT_S = 600
+FINISH_LIMIT_S = 900
 FINISH_TRIES = 3
 
 
@@ -40,7 +41,7 @@ class Filler:
     """Sends on and on while streams live and die; `stop` tells how many there are."""
 
     def __init__(self, addr: str, topic: str) -> None:
-        self._topics = Topics(addr)
+        self._topics = Topics(addr, timeout_s=300)
         self._topic = topic
         self._stopping = threading.Event()
         self.sent = 0
@@ -55,7 +56,7 @@ class Filler:
 
     def stop(self) -> int:
         self._stopping.set()
-        self._thread.join(30)
+        self._thread.join(300)
         self._topics.close()
         return self.sent
 

@@ -6,7 +6,6 @@ report into the trace topic (with `msg_trace` on, or a client of ours with traci
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,7 +17,7 @@ from orbitmq.client.cluster import Cluster
 from orbitmq.client.errors import OrbitMQError
 from orbitmq.spark.pipelines import analytics_tables as tables
 from orbitmq.spark.pipelines.analytics_report import write_report
-from orbitmq.spark.pipelines.command import Tell, moment, new_parser, run_main, stages_told
+from orbitmq.spark.pipelines.command import Tell, add_range, add_topics, new_parser, run_main
 from orbitmq.spark.pipelines.tables import on_cluster, read_topics
 from orbitmq.wire.topics import TRACE_TOPIC
 
@@ -132,27 +131,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         "analytics", "Throughput, latency, backlog, hot keys, tags and slow consumers as a report."
     )
     parser.add_argument("out", metavar="OUT", help="directory for tables, plots and report.html")
-    parser.add_argument("-t", "--topics", required=True, action="append", help="topics (A,B), or one pattern")
-    parser.add_argument("--from", dest="start", default="24h", metavar="TIME", help="24h (ago) unless given")
-    parser.add_argument("--until", default="now", metavar="TIME")
+    add_topics(parser)
+    add_range(parser, "24h (ago) unless given", "now unless given", since="24h", to="now")
     parser.add_argument("--step", metavar="INTERVAL", help='"1 minute"; chosen by the range unless given')
     parser.add_argument("--trace-topic", default=TRACE_TOPIC)
-
-    def work(spark: SparkSession, args: argparse.Namespace, tell: Tell) -> AnalyticsReport:
-        with stages_told(spark, tell):
-            return analytics(
-                spark,
-                args.topics,
-                args.out,
-                namesrv=args.namesrv,
-                start=moment(args.start),
-                end=moment(args.until),
-                step=args.step,
-                trace_topic=args.trace_topic,
-                tell=tell,
-            )
-
-    return run_main(parser, work, argv)
+    return run_main(parser, analytics, argv)
 
 
 if __name__ == "__main__":

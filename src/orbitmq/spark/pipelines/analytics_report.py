@@ -18,8 +18,11 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2em auto
 h1 { font-size: 1.6em } h2 { margin-top: 2em; font-size: 1.2em; border-bottom: 1px solid #ddd }
 img { max-width: 100% } table { border-collapse: collapse; font-size: 13px }
 td, th { padding: 2px 12px 2px 0; text-align: left; border-bottom: 1px solid #eee } td.n { text-align: right }
-p.none { color: #777 }
+p.none { color: #777 } details { margin: .5em 0 } summary { color: #555; cursor: pointer }
+table.glance td { padding-right: 2em; font-size: 15px; border: 0 } table.glance td.n { font-weight: 600 }
 """
+# Colours that people with any kind of sight can tell apart.
+_COLOURS: Final = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222222")
 
 
 class Plot(NamedTuple):
@@ -67,7 +70,7 @@ def write_report(out: Path, tables: Mapping[str, Rows], heading: str) -> list[st
     written: list[str] = []
     (out / "tables").mkdir(parents=True, exist_ok=True)
     (out / "plots").mkdir(exist_ok=True)
-    parts = [f"<h1>{html.escape(heading)}</h1>"]
+    parts = [f"<h1>{html.escape(heading)}</h1>", _glance(tables)]
     for name, rows in tables.items():
         plot = PLOTS[name]
         title = plot.title + (f" ({plot.note})" if plot.note else "")
@@ -82,7 +85,13 @@ def write_report(out: Path, tables: Mapping[str, Rows], heading: str) -> list[st
         draw(plot, rows, picture)
         written.append(str(picture.relative_to(out)))
         data = base64.b64encode(picture.read_bytes()).decode()
-        parts += [f'<img alt="{html.escape(title)}" src="data:image/png;base64,{data}">', _html_table(rows)]
+        parts.append(f'<img alt="{html.escape(title)}" src="data:image/png;base64,{data}">')
+        # Rows of a line over time say less than the line.
+        parts.append(
+            f"<details><summary>as a table</summary>{_html_table(rows)}</details>"
+            if plot.over_time
+            else _html_table(rows)
+        )
     page = out / "report.html"
     page.write_text(
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(heading)}</title>"
@@ -92,34 +101,66 @@ def write_report(out: Path, tables: Mapping[str, Rows], heading: str) -> list[st
     return [*written, page.name]
 
 
+def _glance(tables: Mapping[str, Rows]) -> str:
+    """The few numbers that a reader looks for first; those that nothing is known about are left out."""
+    found: list[tuple[str, str, str]] = []
+    stored = tables.get("throughput", ())
+    if stored:
+        found.append(("messages stored", _text(sum(int(row["messages"]) for row in stored)), ""))
+        found.append(("megabytes", _text(sum(int(row["bytes"]) for row in stored) / 1e6), ""))
+    for name, what in (
+        ("backlog", "largest backlog"),
+        ("consumption_delay", "longest delay, ms (95th percentile)"),
+        ("send_latency", "longest time to send, ms (95th percentile)"),
+        ("slow_consumers", "slowest consumer, ms (95th percentile)"),
+        ("lag_now", "largest lag now"),
+    ):
+        plot = PLOTS[name]
+        rows = [row for row in tables.get(name, ()) if row[plot.value]]
+        if rows:
+            worst = max(rows, key=lambda row: float(row[plot.value]))
+            when = f", {worst['time']:%H:%M:%S}" if plot.over_time else ""
+            found.append((what, _text(worst[plot.value]), _label(plot, worst) + when))
+    lines = "".join(
+        f"<tr><td>{html.escape(what)}</td><td class=n>{value}</td><td>{html.escape(who)}</td></tr>"
+        for what, value, who in found
+    )
+    return f"<table class=glance>{lines}</table>" if lines else ""
+
+
 def draw(plot: Plot, rows: Rows, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.ticker import StrMethodFormatter
 
-    figure, axes = pyplot.subplots(figsize=(9.6, 4.0), dpi=110)
+    bars = list(rows)[:ROWS_SHOWN][::-1]
+    height = 3.6 if plot.over_time else 1.1 + 0.24 * len(bars)
+    figure, axes = pyplot.subplots(figsize=(9.6, height), dpi=110, layout="constrained")
     try:
         if plot.over_time:
-            for label, points in _lines(plot, rows):
+            for colour, (label, points) in zip(_COLOURS, _lines(plot, rows), strict=False):
                 times, values = zip(*points, strict=True)
-                axes.plot(times, values, marker="o", markersize=3, linewidth=1.4, label=label)
+                axes.plot(times, values, marker="o", markersize=2.5, linewidth=1.5, label=label, color=colour)
             axes.set_ylim(bottom=0)
             axes.legend(fontsize=8, frameon=False)
-            figure.autofmt_xdate()
+            places: Any = AutoDateLocator()  # type: ignore[no-untyped-call]
+            axes.xaxis.set_major_locator(places)
+            axes.xaxis.set_major_formatter(ConciseDateFormatter(places))  # type: ignore[no-untyped-call]
         else:
-            shown = list(rows)[:ROWS_SHOWN][::-1]
-            axes.barh(
-                [_label(plot, row) for row in shown],
-                [float(row[plot.value] or 0) for row in shown],
-                color="#4477aa",
-            )
+            sizes = [float(row[plot.value] or 0) for row in bars]
+            drawn = axes.barh([_label(plot, row) for row in bars], sizes, height=0.7, color=_COLOURS[0])
+            axes.bar_label(drawn, fmt="{:,.0f}", padding=3, fontsize=8)
             axes.tick_params(axis="y", labelsize=8)
+            axes.margins(x=0.08)
+        (axes.yaxis if plot.over_time else axes.xaxis).set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         (axes.set_ylabel if plot.over_time else axes.set_xlabel)(plot.unit)
         axes.set_title(plot.title, fontsize=11)
         axes.grid(alpha=0.3, axis="both" if plot.over_time else "x")
+        axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-        figure.tight_layout()
         figure.savefig(path)
     finally:
         pyplot.close(figure)

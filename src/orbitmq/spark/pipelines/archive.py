@@ -7,12 +7,11 @@ a batch that was not finished left behind is not in that log.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from orbitmq.spark.pipelines.command import Tell, follow, new_parser, run_main
+from orbitmq.spark.pipelines.command import Tell, add_topics, new_parser, run_main, run_stream
 from orbitmq.spark.pipelines.tables import subscription
 
 if TYPE_CHECKING:
@@ -43,12 +42,14 @@ def archive(
     tags: str = "*",
     group: str | None = None,
     fail_on_data_loss: bool = True,
+    retry_timeout: str = "30s",
     compression: str = "zstd",
     tell: Tell = lambda text: None,
 ) -> ArchiveReport:
     """Archives what is new since the last run, or with `every` ("1 minute") goes on until it is interrupted.
 
-    The checkpoint lies in the archive unless another place is given; it belongs to this one set of topics.
+    The checkpoint lies in the archive unless another place is given; it belongs to this one set of topics. A broker may
+    be away for `retry_timeout` before the run fails; what its batch has read by then stays invisible.
     """
     from pyspark.sql import functions as F
 
@@ -59,6 +60,7 @@ def archive(
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", per_batch)
         .option("failOnDataLoss", fail_on_data_loss)
+        .option("retryTimeoutMs", retry_timeout)
         .load()
     )
     # In UTC, so that a message belongs to the same day wherever the job runs.
@@ -71,15 +73,7 @@ def archive(
         .option("compression", compression)
         .option("checkpointLocation", checkpoint or f"{path.rstrip('/')}/{CHECKPOINT}")
     )
-    query = (writer.trigger(processingTime=every) if every else writer.trigger(availableNow=True)).start()
-    messages = batches = 0
-
-    def done(rows: int) -> None:
-        nonlocal messages, batches
-        messages += rows
-        batches += 1
-
-    follow(query, tell, done)
+    messages, batches = run_stream(writer, every, tell)
     return ArchiveReport(path, messages, batches, counted(spark, path))
 
 
@@ -104,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "path", metavar="PATH", help="directory of the archive, or any place Spark can write to"
     )
-    parser.add_argument("-t", "--topics", required=True, action="append", help="topics (A,B), or one pattern")
+    add_topics(parser)
     parser.add_argument(
         "--every", metavar="INTERVAL", help='go on for ever, in steps of this long ("1 minute")'
     )
@@ -114,26 +108,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--group", help="report progress to the brokers under this consumer group")
     parser.add_argument(
         "--accept-data-loss",
-        action="store_true",
+        dest="fail_on_data_loss",
+        action="store_false",
         help="go on when messages were cleaned before they were archived",
     )
-
-    def work(spark: SparkSession, args: argparse.Namespace, tell: Tell) -> ArchiveReport:
-        return archive(
-            spark,
-            args.topics,
-            args.path,
-            namesrv=args.namesrv,
-            every=args.every,
-            per_batch=args.per_batch,
-            checkpoint=args.checkpoint,
-            tags=args.tags,
-            group=args.group,
-            fail_on_data_loss=not args.accept_data_loss,
-            tell=tell,
-        )
-
-    return run_main(parser, work, argv)
+    parser.add_argument(
+        "--retry-timeout", default="30s", metavar="TIME", help="how long a broker may be away (30s)"
+    )
+    return run_main(parser, archive, argv, stages=False)
 
 
 if __name__ == "__main__":

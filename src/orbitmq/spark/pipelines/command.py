@@ -13,9 +13,10 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime, timedelta
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
 from orbitmq.client.errors import BadRequest, NotFound, OrbitMQError, Unreachable
@@ -23,13 +24,17 @@ from orbitmq.spark.errors import SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 FAILED, USAGE, NOT_FOUND, UNREACHABLE = 1, 2, 3, 4
 TELL_EVERY_S: Final = 2
 
 Tell = Callable[[str], None]
+
+_TIMES: Final = "times"
+_OF_THE_COMMAND: Final = ("namesrv", "master", "conf", "json", "quiet")
+"""Not every pipeline needs name servers; the others are for the command alone."""
 
 _AGO = re.compile(r"-?(\d+)(s|m|h|d)(?: ago)?").fullmatch
 _AGO_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -64,26 +69,65 @@ def new_parser(name: str, description: str) -> argparse.ArgumentParser:
     return parser
 
 
+def add_topics(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-t", "--topics", required=True, action="append", help="topics (A,B), or one pattern")
+
+
+def add_range(
+    parser: argparse.ArgumentParser,
+    start: str,
+    until: str,
+    *,
+    since: str | None = None,
+    to: str | None = None,
+    needed: bool = False,
+) -> None:
+    """`--from` and `--until` as `start` and `end`; `since` and `to` stand in for those that are not given."""
+    parser.add_argument("--from", dest="start", metavar="TIME", default=since, required=needed, help=start)
+    parser.add_argument("--until", dest="end", metavar="TIME", default=to, help=until)
+    parser.set_defaults(**{_TIMES: ("start", "end")})
+
+
 def run_main(
     parser: argparse.ArgumentParser,
-    work: Callable[[SparkSession, argparse.Namespace, Tell], Any],
+    pipeline: Callable[..., Any],
     argv: Sequence[str] | None,
+    *,
+    stages: bool = True,
 ) -> int:
-    """Runs one pipeline from the command line; the result is the exit code."""
+    """Runs one pipeline from the command line; the result is the exit code.
+
+    Options are named like the parameters of the pipeline. `stages`: it is a batch job, whose progress is told here.
+    """
     try:
         args = parser.parse_args(argv)
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else USAGE
     tell: Tell = (lambda text: None) if args.quiet else _tell
     try:
+        given = _parameters(pipeline, args, tell)
         spark = _session(parser.prog, args)
-        report = work(spark, args, tell)
+        with stages_told(spark, tell) if stages else nullcontext():
+            report = pipeline(spark, **given)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
         return _failed(error, as_json=args.json)
     print_report(report, as_json=args.json)
     return 0
+
+
+def _parameters(pipeline: Callable[..., Any], args: argparse.Namespace, tell: Tell) -> dict[str, Any]:
+    known = signature(pipeline).parameters
+    given = dict(vars(args))
+    for name in given.pop(_TIMES, ()):
+        given[name] = moment(given[name]) if given[name] is not None else None
+    for name in _OF_THE_COMMAND:
+        if name not in known:
+            given.pop(name)
+    if "tell" in known:
+        given["tell"] = tell
+    return given
 
 
 def _session(app: str, args: argparse.Namespace) -> SparkSession:
@@ -217,9 +261,10 @@ def input_rows(progress: Mapping[str, Any]) -> int:
     return sum(int(source["numInputRows"]) for source in progress["sources"])
 
 
-def follow(query: StreamingQuery, tell: Tell, done: Callable[[int], None]) -> None:
-    """Waits for a stream, tells how it goes, and tells `done` the rows of every micro-batch once."""
-    seen = -1
+def run_stream(writer: DataStreamWriter, every: str | None, tell: Tell) -> tuple[int, int]:
+    """Runs a stream until it has caught up, or with `every` until it is interrupted: rows read, and micro-batches."""
+    query = (writer.trigger(processingTime=every) if every else writer.trigger(availableNow=True)).start()
+    seen, read, batches = -1, 0, 0
     try:
         while True:
             ended = query.awaitTermination(TELL_EVERY_S)
@@ -227,16 +272,17 @@ def follow(query: StreamingQuery, tell: Tell, done: Callable[[int], None]) -> No
                 rows = input_rows(progress)
                 if progress["batchId"] > seen and rows:
                     seen = int(progress["batchId"])
-                    done(rows)
+                    read, batches = read + rows, batches + 1
                     tell(f"batch {seen}: {rows:,} messages")
             if ended:
-                return
+                break
     except KeyboardInterrupt:
         query.stop()
         tell("stopped: the next run goes on from here")
     finally:
         if query.isActive:
             query.stop()
+    return read, batches
 
 
 @contextmanager

@@ -6,14 +6,13 @@ says that two of them are the same.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from orbitmq.client.errors import BadRequest
-from orbitmq.spark.pipelines.command import Tell, moment, new_parser, run_main, stages_told
+from orbitmq.spark.pipelines.command import add_range, new_parser, run_main
 from orbitmq.spark.pipelines.tables import job_id, read_topics, sendable, write_once
 
 if TYPE_CHECKING:
@@ -78,25 +77,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("to", metavar="TARGET")
     parser.add_argument("--key", default="keys", metavar="SQL", help="what makes two messages the same")
     parser.add_argument("--keep", default="first", choices=["first", "last"], help="which of them stays")
-    parser.add_argument("--from", dest="start", metavar="TIME", help="only from this time on")
-    parser.add_argument("--until", metavar="TIME", help="up to, not including, this time")
+    add_range(parser, "only from this time on", "up to, not including, this time")
     parser.add_argument("--again", action="store_true", help="also if the same was done before")
-
-    def work(spark: SparkSession, args: argparse.Namespace, tell: Tell) -> DedupReport:
-        with stages_told(spark, tell):
-            return dedup(
-                spark,
-                args.topic,
-                args.to,
-                namesrv=args.namesrv,
-                key=args.key,
-                keep=args.keep,
-                start=moment(args.start) if args.start else None,
-                end=moment(args.until) if args.until else None,
-                again=args.again,
-            )
-
-    return run_main(parser, work, argv)
+    return run_main(parser, dedup, argv)
 
 
 if __name__ == "__main__":

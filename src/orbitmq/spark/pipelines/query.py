@@ -6,7 +6,6 @@ what was archived is read from files even while the brokers still have it.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from orbitmq.client.cluster import Cluster
 from orbitmq.client.errors import NotFound
 from orbitmq.client.reader import offsets_at
 from orbitmq.spark.pipelines.archive import read_archive
-from orbitmq.spark.pipelines.command import Tell, new_parser, run_main, stages_told
+from orbitmq.spark.pipelines.command import add_topics, new_parser, run_main
 from orbitmq.spark.pipelines.tables import on_cluster, subscription
 from orbitmq.spark.schema import ALL_COLUMNS
 from orbitmq.wire.fastjson import MessageQueue
@@ -128,28 +127,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "sql", metavar="SQL", help='for example "SELECT topic, count(*) FROM messages GROUP BY topic"'
     )
-    parser.add_argument("-t", "--topics", required=True, action="append", help="topics (A,B), or one pattern")
+    add_topics(parser)
     parser.add_argument("--archive", metavar="PATH", help="an archive to take in as well")
     parser.add_argument("--out", metavar="PATH", help="write the result there instead of printing it")
     parser.add_argument(
-        "--format", default="parquet", choices=["parquet", "csv", "json", "orc"], help="of --out"
+        "--format",
+        dest="out_format",
+        default="parquet",
+        choices=["parquet", "csv", "json", "orc"],
+        help="of --out",
     )
-    parser.add_argument("--max", type=int, default=MOST_ROWS, help="rows printed at most")
-
-    def work(spark: SparkSession, args: argparse.Namespace, tell: Tell) -> QueryReport:
-        with stages_told(spark, tell):
-            return query(
-                spark,
-                args.sql,
-                args.topics,
-                namesrv=args.namesrv,
-                archive=args.archive,
-                out=args.out,
-                out_format=args.format,
-                max_rows=args.max,
-            )
-
-    return run_main(parser, work, argv)
+    parser.add_argument(
+        "--max", dest="max_rows", type=int, default=MOST_ROWS, metavar="ROWS", help="rows printed at most"
+    )
+    return run_main(parser, query, argv)
 
 
 if __name__ == "__main__":

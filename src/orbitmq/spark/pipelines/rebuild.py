@@ -7,7 +7,6 @@ directory beside the target first, which gets its name when all of it is there.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import uuid
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from orbitmq.client.errors import BadRequest, NotFound
-from orbitmq.spark.pipelines.command import Tell, new_parser, run_main, stages_told
+from orbitmq.spark.pipelines.command import new_parser, run_main
 from orbitmq.spark.pipelines.rebuild_log import PIECE_SCHEMA, PieceReader, log_pieces
 from orbitmq.spark.pipelines.rebuild_write import IndexWriter, QueueWriter
 from orbitmq.store.disk import Disk
@@ -66,6 +65,8 @@ def rebuild(
     """
     from pyspark.sql import functions as F
 
+    # Workers may have another working directory.
+    store, out = str(Path(store).absolute()), str(Path(out).absolute())
     if os.path.lexists(out):
         raise BadRequest(f"{out} is there already", hint="name a directory that does not exist yet")
     pieces = log_pieces(store, piece_bytes)
@@ -155,19 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--index-slots", type=int, default=DEFAULT_SLOTS, help="maxHashSlotNum")
     parser.add_argument("--index-entries", type=int, default=DEFAULT_ENTRIES, help="maxIndexNum")
-
-    def work(spark: SparkSession, args: argparse.Namespace, tell: Tell) -> RebuildReport:
-        with stages_told(spark, tell):
-            return rebuild(
-                spark,
-                str(Path(args.store).absolute()),
-                str(Path(args.out).absolute()),
-                queue_file_bytes=args.queue_file_bytes,
-                index_slots=args.index_slots,
-                index_entries=args.index_entries,
-            )
-
-    return run_main(parser, work, argv)
+    return run_main(parser, rebuild, argv)
 
 
 if __name__ == "__main__":

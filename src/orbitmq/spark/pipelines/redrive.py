@@ -6,7 +6,6 @@ follows from its dead letter, and a copy that is there already is not sent again
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from orbitmq.client.admin.redrive import redriven, redriven_id
 from orbitmq.client.cluster import Cluster
 from orbitmq.client.errors import NotFound, OrbitMQError
 from orbitmq.client.sender import Sender
-from orbitmq.spark.pipelines.command import Tell, moment, new_parser, run_main, stages_told
+from orbitmq.spark.pipelines.command import add_range, new_parser, run_main
 from orbitmq.spark.pipelines.triage import dead_letters
 
 if TYPE_CHECKING:
@@ -143,23 +142,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--where", metavar="SQL", help="\"kind LIKE '%%timed out%%' AND reconsume_times < 20\""
     )
-    parser.add_argument("--from", dest="start", metavar="TIME", help="died at or after this time")
-    parser.add_argument("--until", metavar="TIME", help="died before this time")
+    add_range(parser, "died at or after this time", "died before this time")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be sent")
-
-    def work(spark: SparkSession, args: argparse.Namespace, tell: Tell) -> RedriveReport:
-        with stages_told(spark, tell):
-            return redrive(
-                spark,
-                args.group,
-                namesrv=args.namesrv,
-                where=args.where,
-                start=moment(args.start) if args.start else None,
-                end=moment(args.until) if args.until else None,
-                dry_run=args.dry_run,
-            )
-
-    return run_main(parser, work, argv)
+    return run_main(parser, redrive, argv)
 
 
 if __name__ == "__main__":

@@ -6,14 +6,13 @@ copy says by the property ORBITMQ_REPLAYED_FROM which message it is a copy of.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from orbitmq.client.errors import BadRequest
-from orbitmq.spark.pipelines.command import Tell, epoch_ms, moment, new_parser, run_main, stages_told
+from orbitmq.spark.pipelines.command import add_range, epoch_ms, new_parser, run_main
 from orbitmq.spark.pipelines.tables import (
     REPLAYED_FROM,
     job_id,
@@ -80,33 +79,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("to", metavar="TARGET", help="the topic that gets the copies")
-    parser.add_argument(
-        "--from", dest="start", required=True, metavar="TIME", help="2026-11-15T10:00, 2h (ago), …"
+    add_range(
+        parser, "2026-11-15T10:00, 2h (ago), …", "up to, not including, this time", to="now", needed=True
     )
-    parser.add_argument("--until", default="now", metavar="TIME", help="up to, not including, this time")
     parser.add_argument("--tags", default="*", help="only these tags, 'A || B'")
     parser.add_argument("--where", metavar="SQL", help="only messages for which this holds")
     parser.add_argument(
         "--to-namesrv", metavar="ADDR", help="name servers of the target, if it is another cluster"
     )
     parser.add_argument("--again", action="store_true", help="also if the same range was replayed before")
-
-    def work(spark: SparkSession, args: argparse.Namespace, tell: Tell) -> ReplayReport:
-        with stages_told(spark, tell):
-            return replay(
-                spark,
-                args.topic,
-                args.to,
-                namesrv=args.namesrv,
-                start=moment(args.start),
-                end=moment(args.until),
-                tags=args.tags,
-                where=args.where,
-                to_namesrv=args.to_namesrv,
-                again=args.again,
-            )
-
-    return run_main(parser, work, argv)
+    return run_main(parser, replay, argv)
 
 
 if __name__ == "__main__":

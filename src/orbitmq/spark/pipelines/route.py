@@ -6,13 +6,12 @@ to (property ORBITMQ_HOPS), and none is sent to a place it has been to.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.client.errors import BadRequest
-from orbitmq.spark.pipelines.command import Tell, follow, new_parser, run_main
+from orbitmq.spark.pipelines.command import Tell, add_topics, new_parser, run_main, run_stream
 from orbitmq.spark.pipelines.tables import sendable, subscription, with_property
 
 if TYPE_CHECKING:
@@ -72,15 +71,7 @@ def route(
         .writeStream.format("orbitmq")
         .options(namesrv=target, delivery=delivery, checkpointLocation=checkpoint)
     )
-    query = (writer.trigger(processingTime=every) if every else writer.trigger(availableNow=True)).start()
-    read = batches = 0
-
-    def done(rows: int) -> None:
-        nonlocal read, batches
-        read += rows
-        batches += 1
-
-    follow(query, tell, done)
+    read, batches = run_stream(writer, every, tell)
     return RouteReport(",".join(topics), f"{there}/{to}", read, batches)
 
 
@@ -109,7 +100,7 @@ def _checked(result: DataFrame, sql: str) -> DataFrame:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = new_parser("route", "Forward topics to another topic or cluster, changed by SQL, exactly once.")
     parser.add_argument("to", metavar="TARGET", help="the topic that gets the messages")
-    parser.add_argument("-t", "--topics", required=True, action="append", help="topics (A,B), or one pattern")
+    add_topics(parser)
     parser.add_argument("--checkpoint", required=True, help="where the progress is kept")
     parser.add_argument(
         "--to-namesrv", metavar="ADDR", help="name servers of the target, if it is another cluster"
@@ -127,26 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--delivery", default="exactly-once", choices=["exactly-once", "at-least-once"], help="to the target"
     )
-
-    def work(spark: SparkSession, args: argparse.Namespace, tell: Tell) -> RouteReport:
-        return route(
-            spark,
-            args.topics,
-            args.to,
-            namesrv=args.namesrv,
-            checkpoint=args.checkpoint,
-            to_namesrv=args.to_namesrv,
-            here=args.here,
-            there=args.there,
-            sql=args.sql,
-            start=args.start,
-            every=args.every,
-            per_batch=args.per_batch,
-            delivery=args.delivery,
-            tell=tell,
-        )
-
-    return run_main(parser, work, argv)
+    return run_main(parser, route, argv, stages=False)
 
 
 if __name__ == "__main__":

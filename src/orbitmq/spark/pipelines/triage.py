@@ -5,7 +5,6 @@ Reasons that differ only in numbers, ids or quoted texts are the same reason.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +14,7 @@ from orbitmq.client.admin.dead import ORIGIN_TOPIC, REASON
 from orbitmq.client.admin.topics import list_topics
 from orbitmq.client.cluster import Cluster
 from orbitmq.client.errors import NotFound
-from orbitmq.spark.pipelines.command import Tell, moment, new_parser, run_main, stages_told
+from orbitmq.spark.pipelines.command import add_range, new_parser, run_main
 from orbitmq.spark.pipelines.tables import on_cluster, read_topics
 from orbitmq.wire.properties import Prop
 from orbitmq.wire.topics import DEAD_PREFIX, dead_topic
@@ -133,20 +132,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "groups", nargs="*", metavar="GROUP", help="consumer groups; all that have dead letters"
     )
-    parser.add_argument("--from", dest="start", metavar="TIME", help="died at or after this time")
-    parser.add_argument("--until", metavar="TIME", help="died before this time")
-
-    def work(spark: SparkSession, args: argparse.Namespace, tell: Tell) -> TriageReport:
-        with stages_told(spark, tell):
-            return triage(
-                spark,
-                args.groups,
-                namesrv=args.namesrv,
-                start=moment(args.start) if args.start else None,
-                end=moment(args.until) if args.until else None,
-            )
-
-    return run_main(parser, work, argv)
+    add_range(parser, "died at or after this time", "died before this time")
+    return run_main(parser, triage, argv)
 
 
 if __name__ == "__main__":
