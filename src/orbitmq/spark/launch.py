@@ -21,6 +21,8 @@ SETTINGS: Final[dict[str, str]] = {
     # Pages of a pull are the batches; Spark must not cut them again into small ones.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.ui.showConsoleProgress": "false",
+    # Rows come from Python workers to Java on the same machine: a third less CPU than through TCP.
+    "spark.python.unix.domain.socket.enabled": "true",
 }
 LOCAL_SETTINGS: Final[dict[str, str]] = {
     # Works on machines whose own name does not resolve, and opens nothing to the network.
