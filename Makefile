@@ -65,7 +65,8 @@ bench-clients: install ## the native client against the Java client, aiokafka an
 	$(PIP) install --no-build-isolation -e '.[bench]'
 	$(BIN)/python -m bench.clients $(ARGS)
 
-bench-spark: install-spark ## topics as Spark tables against Spark's Kafka connector (ARGS="--messages 200000 --docs")
+bench-spark: install-spark ## the Spark source and the store reader against Spark's Kafka connector (ARGS=--docs)
+	$(PIP) install --no-build-isolation -e '.[bench]'
 	$(BIN)/python -m bench.spark $(ARGS)
 
 crash: install ## kill the broker 200 times under load, then members of a group 50 times; nothing acknowledged may be lost

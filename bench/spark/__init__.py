@@ -4,6 +4,6 @@ In:   nothing; `python -m bench.spark` starts an OrbitMQ and a Kafka broker, fil
 Out:  a table of rows per second and per CPU second, of latencies and memory, and with `--docs` the same in
       `docs/performance.md`.
 
-Each side has a Spark driver of its own, started anew in every round. CPU is that of all processes a driver has
-started, and beside it the CPU of the broker it reads from.
+Each side has a Spark driver of its own, started anew in every round; they take turns. CPU is that of all processes a
+driver has started, and beside it the CPU of the broker it reads from.
 """

@@ -1,7 +1,7 @@
 """`python -m bench.spark [--messages 2000000] [--rounds 2] [--sides orbitmq,kafka] [--rows count] [--docs]`.
 
-Both brokers are filled once. Each round starts a driver for every side, one after the other. The tables have the
-medians over rounds and repetitions.
+Both brokers are filled once. Each round starts a driver for every side, and these take turns, figure by figure. The
+tables have the medians over rounds and repetitions.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import msgspec
 import pyspark
@@ -31,6 +33,7 @@ from bench.spark.figure import Figure
 from bench.spark.jars import client_version, connector_jars
 from bench.spark.job import FILL
 from bench.spark.load import (
+    ABSENT,
     BATCHES,
     GROWTH,
     KAFKA,
@@ -40,12 +43,14 @@ from bench.spark.load import (
     STREAM,
     WRITE,
     Load,
+    Step,
     Work,
+    steps,
     topics,
 )
 
 ROWS = (*QUERIES, STREAM, BATCHES, GROWTH, WRITE, LATENCY)
-JOB_LIMIT_S = 1500
+STOP_LIMIT_S = 60
 FULL = Load()
 
 
@@ -63,22 +68,59 @@ def measure(args: argparse.Namespace, scratch: Path) -> Iterator[Figure]:
         if KAFKA in args.sides:
             server = stack.enter_context(Kafka(scratch / "kafka"))
             addresses[KAFKA] = (server.addr, server.pid)
-            list(driver(Work(KAFKA, server.addr, server.pid, str(scratch), "", (FILL,), load)))
+            with Driver(Work(KAFKA, server.addr, server.pid, str(scratch), "", load)) as filling:
+                list(filling.figures(Step(FILL, 0, 0)))
         os.sync()  # what waits to be written would be written during the first figures
         for _ in range(args.rounds):
-            for side in args.sides:
-                addr, pid = addresses[side]
-                yield from driver(Work(side, addr, pid, str(scratch), str(store), args.rows, load))
+            with ExitStack() as lives:
+                drivers = {
+                    side: lives.enter_context(
+                        Driver(Work(side, *addresses[side], str(scratch), str(store), load))
+                    )
+                    for side in args.sides
+                }
+                for step in steps(load, args.rows):
+                    for side in args.sides:
+                        if step.row not in ABSENT.get(side, ()):
+                            yield from drivers[side].figures(step)
 
 
-def driver(work: Work) -> Iterator[Figure]:
-    command = [sys.executable, "-m", "bench.spark.job", msgspec.json.encode(work).decode()]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
+class Driver:
+    """A side's driver process, from here."""
+
+    def __init__(self, work: Work) -> None:
+        self._side = work.side
+        self._command = [sys.executable, "-m", "bench.spark.job", msgspec.json.encode(work).decode()]
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._to, self._from = self._process.stdin, self._process.stdout
+        list(self._answers())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._to.close()
+        try:
+            self._process.wait(STOP_LIMIT_S)
+        finally:
+            self._process.kill()
+
+    def figures(self, step: Step) -> Iterator[Figure]:
+        self._to.write(msgspec.json.encode(step).decode() + "\n")
+        self._to.flush()
+        for line in self._answers():
             yield Figure.from_json(json.loads(line))
-        if process.wait(JOB_LIMIT_S) != 0:
-            raise SystemExit(f"the driver of {work.side} ended with status {process.returncode}")
+
+    def _answers(self) -> Iterator[str]:
+        while (line := self._from.readline()) != "\n":
+            if not line:
+                raise SystemExit(f"the driver of {self._side} ended with status {self._process.wait()}")
+            yield line
 
 
 def setting_of(args: argparse.Namespace) -> str:

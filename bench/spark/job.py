@@ -1,4 +1,8 @@
-"""One side's driver, in a process of its own: `python -m bench.spark.job WORK`. One JSON line per figure."""
+"""One side's driver, in a process of its own: `python -m bench.spark.job WORK`.
+
+It takes steps from its standard input, one JSON line each, and writes one JSON line per figure and an empty one behind
+the last.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +39,7 @@ from bench.spark.load import (
     WRITE,
     WRITE_ONCE,
     WRITE_TOPIC,
+    Step,
     Work,
     topic_of,
     topics,
@@ -49,22 +54,42 @@ WARM_RUNS = 3
 FILL = "fill"
 
 
-def figures(spark: SparkSession, work: Work) -> Iterator[Figure]:
-    for row in QUERIES:
-        if row in work.rows:
-            for _ in range(WARM_RUNS):
-                run_query(spark, work, row, WARM_TOPIC)
-            for size in SIZES:
-                yield from query_figures(spark, work, row, size)
-    for row in (STREAM, BATCHES):
-        if row in work.rows and work.side != STORE:
-            yield from stream_figures(spark, work, row)
-    if GROWTH in work.rows and work.side != KAFKA:
-        yield from growth_figures(spark, work)
-    if WRITE in work.rows and work.side != STORE:
-        yield from write_figures(spark, work)
-    if LATENCY in work.rows and work.side != STORE:
-        yield latency_figure(spark, work)
+class Driver:
+    """Does the steps that it is told."""
+
+    def __init__(self, spark: SparkSession, work: Work) -> None:
+        self._spark = spark
+        self._work = work
+        self._warm: set[str] = set()
+
+    def figures(self, step: Step) -> Iterator[Figure]:
+        spark, work, row = self._spark, self._work, step.row
+        if row not in self._warm:
+            self._warm.add(row)
+            warm_up(spark, work, row)
+        if row in QUERIES:
+            yield query_figure(spark, work, row, step.size)
+        elif row in (STREAM, BATCHES):
+            yield stream_figure(spark, work, step)
+        elif row == GROWTH:
+            yield from growth_figures(spark, work)
+        elif row == WRITE:
+            yield from write_figures(spark, work)
+        else:
+            yield latency_figure(spark, work)
+
+
+def warm_up(spark: SparkSession, work: Work, row: str) -> None:
+    """The same, with less: what a driver's first runs of a kind cost says more about Java than about a reader."""
+    if row in QUERIES:
+        for _ in range(WARM_RUNS):
+            run_query(spark, work, row, WARM_TOPIC)
+    elif row in (STREAM, BATCHES):
+        rows = sides.stream(spark, work, WARM_TOPIC, startingOffsets="earliest")
+        started(rows, work, f"{row}-warm", lambda _: None, at_once=True).awaitTermination(STREAM_LIMIT_S)
+    elif row == WRITE:
+        for options in write_ways(work).values():
+            sides.write(fill.rows(spark, 1000, SIZES[0]), work, WRITE_TOPIC, **options)
 
 
 def run_query(spark: SparkSession, work: Work, row: str, topic: str, end: str = "latest") -> int:
@@ -80,13 +105,12 @@ def run_query(spark: SparkSession, work: Work, row: str, topic: str, end: str = 
     return 0
 
 
-def query_figures(spark: SparkSession, work: Work, row: str, size: int) -> Iterator[Figure]:
-    for _ in range(work.load.repeats):
-        with watch(work, row, size) as seen:
-            found = run_query(spark, work, row, topic_of(size))
-        expected = {COUNT: work.load.messages, GROUP: work.load.messages, SUM: work.load.messages * size}
-        check(work, row, found, expected.get(row, 0))
-        yield seen.figure(work.load.messages)
+def query_figure(spark: SparkSession, work: Work, row: str, size: int) -> Figure:
+    with watch(work, row, size) as seen:
+        found = run_query(spark, work, row, topic_of(size))
+    expected = {COUNT: work.load.messages, GROUP: work.load.messages, SUM: work.load.messages * size}
+    check(work, row, found, expected.get(row, 0))
+    return seen.figure(work.load.messages)
 
 
 def growth_figures(spark: SparkSession, work: Work) -> Iterator[Figure]:
@@ -99,18 +123,15 @@ def growth_figures(spark: SparkSession, work: Work) -> Iterator[Figure]:
             yield seen.figure(messages)
 
 
-def stream_figures(spark: SparkSession, work: Work, row: str) -> Iterator[Figure]:
+def stream_figure(spark: SparkSession, work: Work, step: Step) -> Figure:
+    row, size = step.row, step.size
     limit = {} if row == STREAM else {"maxOffsetsPerTrigger": str(work.load.messages // 10)}
-    warm = sides.stream(spark, work, WARM_TOPIC, startingOffsets="earliest")
-    started(warm, work, f"{row}-warm", lambda _: None, at_once=True).awaitTermination(STREAM_LIMIT_S)
-    for size in SIZES:
-        for number in range(work.load.repeats):
-            rows = sides.stream(spark, work, topic_of(size), startingOffsets="earliest", **limit)
-            with watch(work, row, size) as seen:
-                query = started(rows, work, f"{row}-{size}-{number}", lambda _: None, at_once=True)
-                query.awaitTermination(STREAM_LIMIT_S)
-            check(work, row, sum(int(p["numInputRows"]) for p in query.recentProgress), work.load.messages)
-            yield seen.figure(work.load.messages)
+    rows = sides.stream(spark, work, topic_of(size), startingOffsets="earliest", **limit)
+    with watch(work, row, size) as seen:
+        query = started(rows, work, f"{row}-{size}-{step.number}", lambda _: None, at_once=True)
+        query.awaitTermination(STREAM_LIMIT_S)
+    check(work, row, sum(int(p["numInputRows"]) for p in query.recentProgress), work.load.messages)
+    return seen.figure(work.load.messages)
 
 
 def started(
@@ -151,15 +172,16 @@ def latency_figure(spark: SparkSession, work: Work) -> Figure:
     return watched.figure(len(seen), [latency for _, latency in sorted(seen)[sent // 3 :]])
 
 
+def write_ways(work: Work) -> dict[str, dict[str, str]]:
+    return {WRITE: {}} if work.side == KAFKA else {WRITE: {"delivery": "at-least-once"}, WRITE_ONCE: {}}
+
+
 def write_figures(spark: SparkSession, work: Work) -> Iterator[Figure]:
-    ways = {WRITE: {}} if work.side == KAFKA else {WRITE: {"delivery": "at-least-once"}, WRITE_ONCE: {}}
     made = fill.rows(spark, work.load.written, SIZES[0])
-    for row, options in ways.items():
-        sides.write(made.limit(1000), work, WRITE_TOPIC, **options)
-        for _ in range(work.load.repeats):
-            with watch(work, row, SIZES[0]) as seen:
-                sides.write(made, work, WRITE_TOPIC, **options)
-            yield seen.figure(work.load.written)
+    for row, options in write_ways(work).items():
+        with watch(work, row, SIZES[0]) as seen:
+            sides.write(made, work, WRITE_TOPIC, **options)
+        yield seen.figure(work.load.written)
 
 
 def watch(work: Work, row: str, size: int) -> Watch:
@@ -175,12 +197,17 @@ def main(text: str) -> None:
     work = msgspec.json.decode(text, type=Work)
     jars = [str(jar) for jar in connector_jars(pyspark.__version__)] if work.side == KAFKA else []
     spark = sides.session(work, jars)
+    driver = Driver(spark, work)
     try:
-        if work.rows == (FILL,):
-            fill.fill_kafka(spark, work, topics(work.load, growth=False))
-            return
-        for figure in figures(spark, work):
-            print(json.dumps(figure.as_json()), flush=True)
+        print(flush=True)  # it is there
+        for line in sys.stdin:
+            step = msgspec.json.decode(line, type=Step)
+            if step.row == FILL:
+                fill.fill_kafka(spark, work, topics(work.load, growth=False))
+            else:
+                for figure in driver.figures(step):
+                    print(json.dumps(figure.as_json()), flush=True)
+            print(flush=True)
     finally:
         spark.stop()
 

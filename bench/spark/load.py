@@ -33,6 +33,8 @@ TITLES: Final = {
     WRITE_ONCE: "write, exactly once",
 }
 QUERIES: Final = (COUNT, SUM, GROUP, WHOLE)
+ABSENT: Final = {STORE: (STREAM, BATCHES, WRITE, LATENCY), KAFKA: (GROWTH,)}
+"""What a side cannot do or is not asked for."""
 COLUMNS: Final = {COUNT: "queue_id", SUM: "body", GROUP: "tags", WHOLE: "*"}
 """What our readers are asked for: Spark does not tell a Python source which columns a query needs."""
 
@@ -57,8 +59,26 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """What all sides do one after the other, so that a busy minute of the machine meets all of them."""
+
+    row: str
+    size: int
+    number: int
+
+
+def steps(load: Load, rows: tuple[str, ...]) -> list[Step]:
+    sized = [row for row in (*QUERIES, STREAM, BATCHES) if row in rows]
+    found = [Step(row, size, number) for row in sized for size in SIZES for number in range(load.repeats)]
+    found += [Step(GROWTH, GROWTH_BYTES, 0)] if GROWTH in rows else []
+    found += [Step(WRITE, SIZES[0], number) for number in range(load.repeats)] if WRITE in rows else []
+    found += [Step(LATENCY, 0, 0)] if LATENCY in rows else []
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
-    """What one driver has to do."""
+    """What a driver needs to know."""
 
     side: str
     addr: str
@@ -66,7 +86,6 @@ class Work:
     broker_pid: int
     scratch: str
     store: str
-    rows: tuple[str, ...]
     load: Load
 
     def place(self, name: str) -> Path:
