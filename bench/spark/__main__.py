@@ -10,17 +10,13 @@ import argparse
 import json
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-import msgspec
 import pyspark
 
 from bench import plan
@@ -29,6 +25,7 @@ from bench.clients.servers import KAFKA_VERSION, Kafka
 from bench.clients.table import with_section
 from bench.run import PAGE, cpu_model
 from bench.spark import fill, table
+from bench.spark.driver_process import DriverProcess
 from bench.spark.figure import Figure
 from bench.spark.jars import client_version, connector_jars
 from bench.spark.job import FILL
@@ -50,7 +47,6 @@ from bench.spark.load import (
 )
 
 ROWS = (*QUERIES, STREAM, BATCHES, GROWTH, WRITE, LATENCY)
-STOP_LIMIT_S = 60
 FULL = Load()
 
 
@@ -68,14 +64,14 @@ def measure(args: argparse.Namespace, scratch: Path) -> Iterator[Figure]:
         if KAFKA in args.sides:
             server = stack.enter_context(Kafka(scratch / "kafka"))
             addresses[KAFKA] = (server.addr, server.pid)
-            with Driver(Work(KAFKA, server.addr, server.pid, str(scratch), "", load)) as filling:
+            with DriverProcess(Work(KAFKA, server.addr, server.pid, str(scratch), "", load)) as filling:
                 list(filling.figures(Step(FILL, 0, 0)))
         os.sync()  # what waits to be written would be written during the first figures
         for _ in range(args.rounds):
             with ExitStack() as lives:
                 drivers = {
                     side: lives.enter_context(
-                        Driver(Work(side, *addresses[side], str(scratch), str(store), load))
+                        DriverProcess(Work(side, *addresses[side], str(scratch), str(store), load))
                     )
                     for side in args.sides
                 }
@@ -85,44 +81,6 @@ def measure(args: argparse.Namespace, scratch: Path) -> Iterator[Figure]:
                             yield from drivers[side].figures(step)
 
 
-class Driver:
-    """A side's driver process, from here."""
-
-    def __init__(self, work: Work) -> None:
-        self._side = work.side
-        self._command = [sys.executable, "-m", "bench.spark.job", msgspec.json.encode(work).decode()]
-
-    def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._to, self._from = self._process.stdin, self._process.stdout
-        list(self._answers())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._to.close()
-        try:
-            self._process.wait(STOP_LIMIT_S)
-        finally:
-            self._process.kill()
-
-    def figures(self, step: Step) -> Iterator[Figure]:
-        self._to.write(msgspec.json.encode(step).decode() + "\n")
-        self._to.flush()
-        for line in self._answers():
-            yield Figure.from_json(json.loads(line))
-
-    def _answers(self) -> Iterator[str]:
-        while (line := self._from.readline()) != "\n":
-            if not line:
-                raise SystemExit(f"the driver of {self._side} ended with status {self._process.wait()}")
-            yield line
-
-
 def setting_of(args: argparse.Namespace) -> str:
     machine = f"{os.cpu_count()} cores ({cpu_model()}), {platform.system()} {platform.release()}"
     versions = [f"CPython {platform.python_version()}", f"Spark {pyspark.__version__} with 2 cores"]
@@ -130,7 +88,8 @@ def setting_of(args: argparse.Namespace) -> str:
         client = client_version(connector_jars(pyspark.__version__))
         versions.append(f"Kafka {KAFKA_VERSION} with Spark's connector and client {client}")
     return (
-        f"{time.strftime('%Y-%m-%d')}, {args.rounds} rounds on {machine}; {', '.join(versions)}; "
+        f"{time.strftime('%Y-%m-%d')}, {args.rounds} round{'s' if args.rounds > 1 else ''} on {machine}; "
+        f"{', '.join(versions)}; "
         f"{args.load.messages:,} messages a query, 8 queues or partitions; our readers are given the columns that "
         "the query needs. CPU is that of driver, Java and Python workers, and of the broker."
     )

@@ -27,7 +27,7 @@ from tests.support.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = int(os.environ.get("ORBITMQ_CRASH_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("ORBITMQ_CRASH_ROUNDS", "4"))
 SEED = int(os.environ.get("ORBITMQ_CRASH_SEED", str(random.randrange(1 << 30))))
 PER_SEND = 100
 MOST_SENT = 15_000

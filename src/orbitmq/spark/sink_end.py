@@ -43,6 +43,9 @@ async def is_native(cluster: Cluster, addr: str) -> bool:
     return answer.code == ResponseCode.SUCCESS
 
 
+Sleep = Callable[[float], Awaitable[None]]
+
+
 class Ender:
     """Ends half messages of one producer group."""
 
@@ -53,7 +56,7 @@ class Ender:
         *,
         retry_timeout_s: float,
         ordered: bool = False,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._cluster = cluster
         self._group = group

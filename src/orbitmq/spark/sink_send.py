@@ -17,7 +17,7 @@ from orbitmq.client.errors import BadRequest, NotFound, OrbitMQError, Unreachabl
 from orbitmq.client.pipelined import Pipe
 from orbitmq.client.receipt import SEND_STATUS
 from orbitmq.client.sender import Outgoing, Receipt, Sender
-from orbitmq.spark.sink_end import is_native
+from orbitmq.spark.sink_end import Sleep, is_native
 from orbitmq.spark.sink_handles import Handles
 from orbitmq.spark.sink_options import SinkOptions
 from orbitmq.spark.sink_rows import BadRow, Row, name_of
@@ -39,7 +39,6 @@ class _Todo(NamedTuple):
     queue: MessageQueue | None
 
 
-Sleep = Callable[[float], Awaitable[None]]
 Lane = list[tuple[_Todo, OrbitMQError | None]]
 """Rows to be sent one after the other, with the error of those that have been tried."""
 
