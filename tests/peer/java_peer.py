@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -102,16 +103,15 @@ class Drained(NamedTuple):
 def drain(namesrv: str, topics: list[str]) -> list[Drained]:
     """Everything in these topics, as the official client reads it."""
     jars = f"{build_directory() / f'peer-{VERSION}'}/*"
-    quiet = ["-Drocketmq.client.logUseSlf4j=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
-    command = ["java", "-Xmx256m", *quiet, "-cp", jars, str(DRAIN), namesrv, *topics]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
-    assert done.returncode == 0, done.stderr[-3000:]
+    with tempfile.TemporaryDirectory() as directory:
+        lines = Path(directory, "drained.tsv")
+        command = ["java", "-Xmx256m", "-cp", jars, str(DRAIN), str(lines), namesrv, *topics]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+        assert done.returncode == 0, done.stderr[-3000:]
+        text = lines.read_text()
     found = []
-    for line in done.stdout.splitlines():
-        words = line.split("\t")
-        if len(words) != 7:
-            continue  # a log line of the client
-        topic, queue_id, queue_offset, msg_id, tags, keys, body = words
+    for line in text.splitlines():
+        topic, queue_id, queue_offset, msg_id, tags, keys, body = line.split("\t")
         found.append(
             Drained(
                 topic,

@@ -35,6 +35,8 @@ SIZES: dict[str, str | int] = {
     "maxIndexNum": 2000,
 }
 TOPICS = {"Few": 1, "Many": 4}
+MOST_AT_ONCE = 10_000
+"""Messages of one load: everything written is read again by every broker that follows, on a machine of any speed."""
 Contents = dict[tuple[str, int], list[Message]]
 
 
@@ -56,7 +58,9 @@ class Directory:
             bursts = addr == self.orbit.broker_addr
             senders = [Sender(addr, self.ledger, TOPICS, self.random, bursts=bursts) for _ in range(3)]
             tasks = [asyncio.create_task(sender.run()) for sender in senders]
-            await asyncio.sleep(seconds)
+            until = asyncio.get_running_loop().time() + seconds
+            while asyncio.get_running_loop().time() < until and len(self.ledger.acks) < before + MOST_AT_ONCE:
+                await asyncio.sleep(0.005)
             for sender in senders:
                 sender.stop()
             await asyncio.gather(*tasks)
