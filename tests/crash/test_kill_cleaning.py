@@ -9,6 +9,7 @@ import os
 import time
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import pytest
 
@@ -20,6 +21,8 @@ from tests.support.server_process import ServerProcess
 ROUNDS = max(3, int(os.environ.get("ORBITMQ_CRASH_ROUNDS", "4")) // 2)
 SEED = int(os.environ.get("ORBITMQ_CRASH_SEED", "0")) or time.time_ns() % 1_000_000
 TOPICS = {"Few": 1, "Many": 4}
+FILES_WORTH = 2000
+"""Messages that fill some log files of 2 MiB, so that there is something to clean however slow the machine is."""
 
 pytestmark = pytest.mark.crash
 
@@ -60,38 +63,58 @@ async def prepare(server: ServerProcess) -> None:
 
 
 async def load_and_kill(server: ServerProcess, ledger: Ledger, random: Random) -> None:
+    enough = len(ledger.acks) + FILES_WORTH
     tasks = await load_until(server.broker_addr, ledger, TOPICS, random, random.uniform(0.3, 0.8))
+    async with asyncio.timeout(60):
+        while len(ledger.acks) < enough:
+            await asyncio.sleep(0.02)
     server.kill()
     await finish(tasks)
 
 
 async def log_start(client: RawClient) -> int:
-    """Where the log begins once everything old is gone."""
-    seen = [-2, -1]
-    while seen[-1] != seen[-2]:
+    text = (await client.ok(RequestCode.GET_BROKER_RUNTIME_INFO)).body.decode()
+    return int(text.split('"commitLogMinOffset":"')[1].split('"')[0])
+
+
+async def settled_start(client: RawClient) -> int:
+    seen = [-3, -2, -1]
+    while len(set(seen[-3:])) > 1:
         await asyncio.sleep(0.1)
-        text = (await client.ok(RequestCode.GET_BROKER_RUNTIME_INFO)).body.decode()
-        seen.append(int(text.split('"commitLogMinOffset":"')[1].split('"')[0]))
+        seen.append(await log_start(client))
     return seen[-1]
 
 
 async def check(server: ServerProcess, ledger: Ledger) -> int:
     """Every queue reads without a gap from its minimum to its end; where the log begins."""
-    async with RawClient(server.broker_addr) as client:
-        start = await log_start(client)
-        kept: dict[tuple[str, int], dict[int, str]] = {}
-        minima: dict[tuple[str, int], int] = {}
-        for topic, queues in TOPICS.items():
-            for queue_id in range(queues):
-                place = {"topic": topic, "queueId": str(queue_id)}
-                low = int((await client.ok(RequestCode.GET_MIN_OFFSET, place)).ext["offset"])
-                high = await client.max_offset(topic, queue_id)
-                found = await client.read_queue(topic, queue_id, low) if low < high else []
-                assert [message.queue_offset for message in found] == list(range(low, high))
-                kept[topic, queue_id] = {message.queue_offset: message.msg_id for message in found}
-                minima[topic, queue_id] = low
+    async with RawClient(server.broker_addr) as client, asyncio.timeout(120):
+        start = -1
+        while start != await log_start(client):  # it is still being cleaned: what was read may be gone by now
+            start = await settled_start(client)
+            queues = [
+                await read_queue(client, topic, n) for topic, count in TOPICS.items() for n in range(count)
+            ]
+        contents = {(queue.topic, queue.queue_id): queue for queue in queues}
+        for queue in queues:
+            assert list(queue.keys) == list(range(queue.low, queue.high))
         for key, ack in ledger.acks.items():
-            queue = (ledger.sent[key].topic, ack.queue_id)
-            if ack.queue_offset >= minima[queue]:
-                assert kept[queue].get(ack.queue_offset) == key, f"acknowledged message {ack} is gone"
+            queue = contents[ledger.sent[key].topic, ack.queue_id]
+            if ack.queue_offset >= queue.low:
+                assert queue.keys.get(ack.queue_offset) == key, f"acknowledged message {ack} is gone"
         return start
+
+
+class Contents(NamedTuple):
+    topic: str
+    queue_id: int
+    low: int
+    high: int
+    keys: dict[int, str]
+
+
+async def read_queue(client: RawClient, topic: str, queue_id: int) -> Contents:
+    place = {"topic": topic, "queueId": str(queue_id)}
+    low = int((await client.ok(RequestCode.GET_MIN_OFFSET, place)).ext["offset"])
+    high = await client.max_offset(topic, queue_id)
+    found = await client.read_queue(topic, queue_id, low) if low < high else []
+    return Contents(topic, queue_id, low, high, {message.queue_offset: message.msg_id for message in found})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from orbitmq.store.disk import Disk
@@ -20,6 +21,9 @@ class SlowRunner:
 
     def submit(self, job: Job, done: Done) -> None:
         self.jobs.append((job, done))
+
+    def soon(self, call: Callable[[], None]) -> None:
+        call()
 
     def work(self) -> None:
         while self.jobs:

@@ -6,6 +6,7 @@ dirty pages, so no later success proves anything about them, and the store takes
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
@@ -13,7 +14,8 @@ from typing import Protocol
 
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.disk import Disk
-from orbitmq.store.flush import Job, Runner
+from orbitmq.store.flush import Done, Job, Runner, run_at_once
+from orbitmq.store.lone_flush import LoneFlush
 
 
 class Durable(Enum):
@@ -34,11 +36,29 @@ class Copies(Protocol):
         """A waiter for the own device that, after it, waits for a copy up to `end`, and then tells the given one."""
 
 
+class FlushJob:
+    """Brings these files to the device, and remembers how long that took."""
+
+    __slots__ = ("_descriptors", "_fdatasync", "seconds")
+
+    def __init__(self, fdatasync: Callable[[int], None], descriptors: list[int]) -> None:
+        self._fdatasync = fdatasync
+        self._descriptors = descriptors
+        self.seconds = 0.0
+
+    def __call__(self) -> None:
+        started = time.perf_counter()
+        for fd in self._descriptors:
+            self._fdatasync(fd)
+        self.seconds = time.perf_counter() - started
+
+
 class Durability:
     __slots__ = (
         "_busy",
         "_continuous",
         "_disk",
+        "_elsewhere",
         "_log",
         "_on_failed",
         "_on_flushed",
@@ -46,6 +66,7 @@ class Durability:
         "_timeout_ms",
         "_waiters",
         "failed",
+        "lone",
         "offset",
     )
 
@@ -68,9 +89,11 @@ class Durability:
         self._timeout_ms = timeout_ms
         self._on_flushed = on_flushed
         self._on_failed = on_failed
+        self.lone = LoneFlush()
         self._waiters: deque[tuple[int, int, Waiter]] = deque()
         self._busy = False
         self.failed = False
+        self._elsewhere = False
         self.offset = log.position
 
     def when(self, end: int, now_ms: int, waiter: Waiter) -> None:
@@ -83,32 +106,43 @@ class Durability:
             self._waiters.append((end, now_ms + self._timeout_ms, waiter))
 
     def kick(self) -> None:
-        """Starts a flush of everything written so far, unless one is under way: that one's end starts the next."""
-        if self._busy or self.failed:
-            return
-        target = self._log.position
-        if target <= self.offset:
+        """Flushes everything written so far, unless a flush is under way: that one's end starts the next.
+
+        It begins behind this turn of the loop, so that whatever else has arrived by now shares it.
+        """
+        if self._busy or self.failed or self._log.position <= self.offset:
             return
         self._busy = True
-        self._runner.submit(self.flush_job(), lambda error: self._finished(target, error))
+        self._runner.soon(self._start)
 
-    def flush_job(self) -> Job:
+    def _start(self) -> None:
+        if self.failed:
+            return
+        target = self._log.position
+        job = self.flush_job()
+
+        def done(error: BaseException | None) -> None:
+            self.lone.took(job.seconds)
+            self._finished(target, error)
+
+        alone = len(self._waiters) == 1 and not self._elsewhere
+        if alone and self.lone.is_welcome(target - self.offset):
+            run_at_once(job, done)
+        else:
+            self._runner.submit(job, done)
+
+    def flush_job(self) -> FlushJob:
         """What has to be done in the disk thread for all that is written now."""
         series = self._log.series
         first = self.offset - self.offset % series.segment_bytes
         descriptors = [series.fd(base) for base in series.bases if first <= base < self._log.position]
-        fdatasync = self._disk.fdatasync
-
-        def job() -> None:
-            for fd in descriptors:
-                fdatasync(fd)
-
-        return job
+        return FlushJob(self._disk.fdatasync, descriptors)
 
     def _finished(self, target: int, error: BaseException | None) -> None:
         self._busy = False
         if error is not None:
             self.fail(error)
+        if self.failed:
             return
         self.offset = target
         self._on_flushed(target)
@@ -117,6 +151,17 @@ class Durability:
             waiters.popleft()[2](Durable.YES)
         if waiters or self._continuous:
             self.kick()
+
+    def submit(self, job: Job, done: Done) -> None:
+        """A job that flushes the log among other things. The system tells a failure once, to whoever flushes first,
+        so nothing is flushed on the loop until this one's end is known there."""
+
+        def done_elsewhere(error: BaseException | None) -> None:
+            self._elsewhere = False
+            done(error)
+
+        self._elsewhere = True
+        self._runner.submit(job, done_elsewhere)
 
     def fail(self, error: BaseException) -> None:
         """Final: nothing that is not on the device by now is acknowledged any more."""

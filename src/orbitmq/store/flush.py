@@ -23,6 +23,9 @@ class Runner(Protocol):
 
     def submit(self, job: Job, done: Done) -> None: ...
 
+    def soon(self, call: Callable[[], None]) -> None:
+        """Calls it on the store's own thread when what has arrived there by now is handled."""
+
     def close(self) -> None: ...
 
 
@@ -30,15 +33,22 @@ class InlineRunner:
     """Runs each job at once: for tools and tests without an event loop."""
 
     def submit(self, job: Job, done: Done) -> None:
-        try:
-            job()
-        except OSError as error:
-            done(error)
-        else:
-            done(None)
+        run_at_once(job, done)
+
+    def soon(self, call: Callable[[], None]) -> None:
+        call()
 
     def close(self) -> None:
         return
+
+
+def run_at_once(job: Job, done: Done) -> None:
+    try:
+        job()
+    except OSError as error:
+        done(error)
+    else:
+        done(None)
 
 
 class ThreadRunner:
@@ -46,12 +56,23 @@ class ThreadRunner:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._soon: list[Callable[[], None]] = []
         self._jobs: queue.SimpleQueue[tuple[Job, Done] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="orbitmq-disk", daemon=True)
         self._thread.start()
 
     def submit(self, job: Job, done: Done) -> None:
         self._jobs.put((job, done))
+
+    def soon(self, call: Callable[[], None]) -> None:
+        if not self._soon:
+            self._loop.call_soon(self._turn_over)
+        self._soon.append(call)
+
+    def _turn_over(self) -> None:
+        calls, self._soon = self._soon, []
+        for call in calls:
+            call()
 
     def _run(self) -> None:
         while (item := self._jobs.get()) is not None:
@@ -68,6 +89,7 @@ class ThreadRunner:
 
     def close(self) -> None:
         """Waits for the jobs already given."""
+        self._turn_over()
         self._jobs.put(None)
         self._thread.join(timeout=30)
 

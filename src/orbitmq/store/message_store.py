@@ -398,7 +398,7 @@ class MessageStore(QueueTable):
                 except OSError as problem:
                     log.error("the checkpoint could not be saved, will be tried again: %s", problem)
 
-        self._runner.submit(job, done)
+        self.durability.submit(job, done)
 
     def _queues_end(self) -> int:
         """Up to where queues hold the log now: all of it, or what readers may see."""
