@@ -189,6 +189,8 @@ def doubts(lines: Iterable[Line]) -> list[str]:
             found.append(f"{where}: the slave was {line['slave_behind_bytes']:,} bytes behind after the load")
         if line.get("other_cores", 0) > BUSY_CORES:
             found.append(f"{where}: other processes used {line['other_cores']:.2f} cores")
+        if line.get("steal_cores", 0) > BUSY_CORES:
+            found.append(f"{where}: the host took {line['steal_cores']:.2f} cores away")
     return found
 
 
