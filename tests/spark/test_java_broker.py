@@ -104,3 +104,25 @@ def test_a_stream_reports_its_progress(spark: SparkSession, java: JavaPeer, tmp_
     queues = [MessageQueue(TOPIC, "broker-java", number) for number in range(2)]
     with Brokers(java.namesrv, 10.0) as brokers:
         assert committed(brokers, "spark-java", queues) == {queues[0]: COUNT + 1, queues[1]: COUNT}
+
+
+def test_plain_rows_are_written_in_batches(spark: SparkSession, java: JavaPeer) -> None:
+    filler = Topics(java.broker_addr)
+    filler.create("java-written", 2)
+    filler.close()
+    rows = spark.range(3000).selectExpr(
+        "cast(id AS string) AS body", "concat('t', id % 3) AS tags", "concat('k', id) AS keys"
+    )
+    to = rows.write.format("orbitmq").mode("append").options(namesrv=java.namesrv, topic="java-written")
+    deadline = time.monotonic() + 60  # its name server hears of a new topic when it likes
+    with Brokers(java.namesrv, 10.0) as brokers:
+        while brokers.find_route("java-written", refresh=True) is None and time.monotonic() < deadline:
+            time.sleep(0.2)
+    to.option("delivery", "at-least-once").save()
+    table = spark.read.format("orbitmq").options(namesrv=java.namesrv, subscribe="java-written")
+    found = []
+    while len(found) < 3000 and time.monotonic() < deadline:
+        found = table.load().select("body", "tags", "keys", "msg_id").collect()
+    assert sorted(int(row.body) for row in found) == list(range(3000))
+    assert all(row.tags == f"t{int(row.body) % 3}" and row.keys == f"k{int(row.body)}" for row in found)
+    assert len({row.msg_id for row in found}) == 3000

@@ -87,6 +87,7 @@ class Sender:
         delay_level: int = 0,
         deliver_ms: int | None = None,
         flag: int = 0,
+        msg_id: str | None = None,
     ) -> Outgoing:
         """Checks a message and fixes its id, so that every retry carries the same one.
 
@@ -116,7 +117,7 @@ class Sender:
                 )
             all_properties[Prop.TIMER_DELIVER_MS] = str(deliver_ms)
         all_properties[Prop.WAIT] = "true"
-        msg_id = self.ids.next_id()
+        msg_id = msg_id or self.ids.next_id()
         all_properties[Prop.UNIQ_KEY] = msg_id
         text = encode_properties(all_properties)
         if len(text) > MAX_PROPERTIES_BYTES:
@@ -165,12 +166,20 @@ class Sender:
         raise last
 
     async def placed(
-        self, message: Outgoing, *, queue_id: int | None = None, broker: str | None = None
+        self,
+        message: Outgoing,
+        *,
+        queue_id: int | None = None,
+        broker: str | None = None,
+        code: RequestCode = RequestCode.SEND_MESSAGE_V2,
     ) -> tuple[str, MessageQueue, Command]:
-        """The request of one try, for callers that send it themselves: the address, the queue, and the command."""
+        """The request of one try, for callers that send it themselves: the address, the queue, and the command.
+
+        With the code of a batch the body holds the messages.
+        """
         route = await self.cluster.publish_route(message.topic)
         queue = self._choose(route, message.topic, queue_id, broker, ())
-        return _master(route, queue), queue, self._command(queue, message)
+        return _master(route, queue), queue, self._command(queue, message, code)
 
     async def send_oneway(
         self, message: Outgoing, *, queue_id: int | None = None, broker: str | None = None
@@ -217,7 +226,9 @@ class Sender:
             queue_offset=int(response.ext["queueOffset"]),
         )
 
-    def _command(self, queue: MessageQueue, message: Outgoing) -> Command:
+    def _command(
+        self, queue: MessageQueue, message: Outgoing, code: RequestCode = RequestCode.SEND_MESSAGE_V2
+    ) -> Command:
         ext = {
             "a": self.group,
             "b": message.topic,
@@ -230,10 +241,10 @@ class Sender:
             "i": message.properties,
             "j": "0",
             "k": "false",
-            "m": "false",
+            "m": "true" if code == RequestCode.SEND_BATCH_MESSAGE else "false",
             "n": queue.broker_name,
         }
-        return request(RequestCode.SEND_MESSAGE_V2, ext, message.body)
+        return request(code, ext, message.body)
 
 
 def _master(route: TopicRoute, queue: MessageQueue) -> str:

@@ -1,7 +1,7 @@
 """The sending half of a write task: many rows in flight, every answer awaited, a busy broker given time.
 
 Under `exactly-once` each row becomes a half message, which no consumer sees. A send whose answer is lost is simply
-done again: a half message that nobody reports is never committed.
+done again: a half message that nobody reports is never committed. Under `at-least-once` rows travel in batches.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from orbitmq.client.errors import BadRequest, NotFound, OrbitMQError, Unreachabl
 from orbitmq.client.pipelined import Pipe
 from orbitmq.client.receipt import SEND_STATUS
 from orbitmq.client.sender import Outgoing, Receipt, Sender
+from orbitmq.spark.sink_batches import AT_ONCE, Numbered, RowBatch, Sorting
 from orbitmq.spark.sink_end import Sleep, is_native
 from orbitmq.spark.sink_handles import Handles
 from orbitmq.spark.sink_options import SinkOptions
@@ -64,15 +65,35 @@ class TaskSender:
 
     async def send(self, rows: Iterator[Row]) -> None:
         """Sends the rows of one Arrow batch; returns when every one of them is stored."""
-        todo = [await self._prepared(index, row) for index, row in enumerate(rows)]
-        receipts: list[Receipt | None] = [None] * len(todo)
-        # Half messages get their order at the commit; plain rows with an order key wait for each other.
-        free = [item for item in todo if item.queue is None or self._options.transactional]
-        refused = await self._first_try(free, receipts)
-        lanes: list[Lane] = [[pair] for pair in refused]
-        if not self._options.transactional:
-            lanes += self._lanes(todo)
+        numbered = [Numbered(index, row) for index, row in enumerate(rows)]
+        if self._options.transactional:
+            await self._send_halves(numbered)
+        else:
+            await self._send_plain(numbered)
+        self.rows += len(numbered)
+        self.bytes += sum(len(row.body) for _, row in numbered)
 
+    async def _send_halves(self, rows: Sequence[Numbered]) -> None:
+        """They get their order at the commit."""
+        todo = [await self._prepared(index, row) for index, row in rows]
+        receipts: list[Receipt | None] = [None] * len(todo)
+        refused = await self._first_try(todo, receipts)
+        await self._store_lanes([[pair] for pair in refused], receipts)
+        for receipt in receipts:
+            assert receipt is not None
+            log_offset = parse_offset_msg_id(receipt.offset_msg_id)[2]
+            self.handles.add(receipt.broker, log_offset, receipt.queue_offset)
+
+    async def _send_plain(self, rows: Sequence[Numbered]) -> None:
+        """Those with an order key wait for each other. Nothing goes out before all are known to be right."""
+        sorting = Sorting(rows, self._options.max_body_bytes)
+        todo = [await self._prepared(index, row) for index, row in sorting.alone]
+        receipts: list[Receipt | None] = [None] * len(rows)
+        refused = await self._first_try_of_batches(sorting)
+        refused += await self._first_try([item for item in todo if item.queue is None], receipts)
+        await self._store_lanes([*([pair] for pair in refused), *self._lanes(todo)], receipts)
+
+    async def _store_lanes(self, lanes: list[Lane], receipts: list[Receipt | None]) -> None:
         async def work() -> None:
             # All workers share the lanes: whoever is free takes the next one.
             while lanes:
@@ -80,13 +101,36 @@ class TaskSender:
                     receipts[item.number] = await self._stored(item, error)
 
         await _together([work] * min(self._options.max_in_flight, len(lanes)))
-        for receipt in receipts:
-            assert receipt is not None
-            if self._options.transactional:
-                log_offset = parse_offset_msg_id(receipt.offset_msg_id)[2]
-                self.handles.add(receipt.broker, log_offset, receipt.queue_offset)
-        self.rows += len(todo)
-        self.bytes += sum(len(item.row.body) for item in todo)
+
+    async def _first_try_of_batches(self, sorting: Sorting) -> Lane:
+        """The rows of batches that were not stored, from now on each for itself, under the ids they had."""
+        refused: list[tuple[RowBatch, OrbitMQError]] = []
+        sent: list[tuple[RowBatch, str]] = []
+
+        def note(number: int, outcome: Answer | OrbitMQError) -> None:
+            batch, addr = sent[number]
+            if isinstance(outcome, OrbitMQError):
+                refused.append((batch, outcome))
+            elif outcome.code not in SEND_STATUS:
+                code = RequestCode.SEND_BATCH_MESSAGE
+                refused.append((batch, from_response(code, outcome.code, outcome.remark, addr)))
+
+        pipe = Pipe(self._cluster, at_once=AT_ONCE, done=note)
+        for batch in sorting.batches(self._options.max_in_flight, self._sender.ids):
+            message = Outgoing(batch.topic, batch.body, 0, 0, "", "")
+            try:
+                addr, _, command = await self._sender.placed(message, code=RequestCode.SEND_BATCH_MESSAGE)
+            except OrbitMQError as error:
+                refused.append((batch, error))
+                continue
+            sent.append((batch, addr))
+            await pipe.put(addr, command)
+        await pipe.finish()
+        return [
+            (await self._prepared(index, row, str(batch.ids[place])), error)
+            for batch, error in refused
+            for place, (index, row) in enumerate(batch.rows)
+        ]
 
     async def _first_try(self, todo: Sequence[_Todo], receipts: list[Receipt | None]) -> Lane:
         """Sends all of them, many at a time; those that were not stored, and why."""
@@ -128,7 +172,7 @@ class TaskSender:
                 of_queue.setdefault(item.queue, []).append((item, None))
         return list(of_queue.values())
 
-    async def _prepared(self, index: int, row: Row) -> _Todo:
+    async def _prepared(self, index: int, row: Row, msg_id: str | None = None) -> _Todo:
         if len(row.body) > self._options.max_body_bytes:
             raise BadRow(
                 f"{self._name(index, row)}: the body has {len(row.body):,} bytes, "
@@ -146,6 +190,7 @@ class TaskSender:
                 properties=row.properties,
                 delay_level=row.delay_level,
                 deliver_ms=row.deliver_ms,
+                msg_id=msg_id,
             )
         except BadRequest as error:
             raise BadRow(f"{self._name(index, row)}: {error}", hint=error.hint) from error
