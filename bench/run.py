@@ -24,6 +24,7 @@ from typing import Any
 
 from bench import plan, report
 from bench.brokers import Broker, JavaBroker, OrbitBroker, anonymous_memory_mb
+from bench.memory_limit import memory_limit
 from bench.pairs import JavaPair, OrbitPair, SlaveWatch
 
 HERE = Path(__file__).resolve().parent
@@ -115,6 +116,8 @@ def setting_of(args: argparse.Namespace) -> str:
     machine = f"{os.cpu_count()} cores ({cpu_model()}), {platform.system()} {platform.release()}"
     versions = f"CPython {platform.python_version()}, Java broker 4.9.7, official client 4.9.8"
     effort = f"{args.effort.duration_s} s a figure after {args.effort.warmup_s} s of warm-up"
+    if args.memory:
+        machine += f", {args.memory} GB of memory for brokers, client and page cache"
     return (
         f"{time.strftime('%Y-%m-%d')}, {args.rounds} rounds on {machine}; {versions}; {effort}; drains of "
         f"{args.effort.drain_count:,} messages, behind a filter {args.effort.filter_count:,}; at most "
@@ -144,6 +147,13 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--warmup", type=int, help="seconds of warm-up, instead of the plan's")
     parser.add_argument(
         "--store-dir", type=Path, default=None, help="where stores are made (needs about 20 GB)"
+    )
+    parser.add_argument(
+        "--memory",
+        type=int,
+        default=0,
+        metavar="GB",
+        help="for brokers, client and page cache together (no limit)",
     )
     parser.add_argument(
         "--from",
@@ -189,6 +199,7 @@ def main() -> int:
         raw = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
         lines = []
         with (
+            memory_limit(args.memory),
             tempfile.TemporaryDirectory(prefix="orbitmq-bench-", dir=args.store_dir) as scratch,
             raw.open("w") as out,
         ):
