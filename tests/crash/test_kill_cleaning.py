@@ -96,7 +96,11 @@ async def check(server: ServerProcess, ledger: Ledger) -> int:
             ]
         contents = {(queue.topic, queue.queue_id): queue for queue in queues}
         for queue in queues:
-            assert list(queue.keys) == list(range(queue.low, queue.high))
+            found, wanted = list(queue.keys), list(range(queue.low, queue.high))
+            assert found == wanted, (
+                f"{queue.topic} {queue.queue_id} should have {queue.low} to {queue.high}, "
+                f"has {found[:1]} to {found[-1:]}; the broker said: {server.printed[-2000:]}"
+            )
         for key, ack in ledger.acks.items():
             queue = contents[ledger.sent[key].topic, ack.queue_id]
             if ack.queue_offset >= queue.low:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -66,6 +67,11 @@ class Cleaner:
         wanted = victims(self.rules, self._files(), why, now, manual=manual)
         chosen = self._released([file.base for file in self._not_held(wanted, why)])
         self.postponed_by_hand = manual and bool(self._kept)
+        if chosen:
+            # Where a crash leaves a queue that ends before the log begins, recovery would miss the messages between.
+            # On a full disk this may fail, and deleting is what helps.
+            with suppress(OSError):
+                store.dispatcher.write_out()
         self._remove(chosen)
         queue_files, index_files = self.follow()
         if chosen:
