@@ -18,25 +18,16 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.properties import decode_properties
 from tests.spark.test_sink_busy import GROUP, noted, run
-from tests.spark.test_sink_protocol import Job
+from tests.spark.test_sink_protocol import Job, plain_row
 from tests.spark.test_sink_protocol import run as run_on
 from tests.support.fake_servers import FakeCluster
 from tests.support.server_process import ServerProcess
 
 SINGLE, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
-PLAIN: dict[str, Any] = {
-    "topic": "TopicA",
-    "tag": None,
-    "keys": (),
-    "properties": {},
-    "order_key": None,
-    "deliver_ms": None,
-    "delay_level": 0,
-}
 
 
 def row(body: bytes, **fields: Any) -> Row:
-    return Row(body=body, **{**PLAIN, **fields})
+    return plain_row("TopicA", body)._replace(**fields)
 
 
 class Broker:

@@ -28,6 +28,11 @@ from orbitmq.wire.message import Message
 from tests.support.server_process import ServerProcess
 
 
+def plain_row(topic: str, body: bytes) -> Row:
+    """One that asks for nothing."""
+    return Row(topic, body, tag=None, keys=(), properties={}, order_key=None, deliver_ms=None, delay_level=0)
+
+
 class Job:
     """One application that writes to a topic of its own."""
 
@@ -48,15 +53,7 @@ class Job:
         return TaskResult(self.app_id, sender.rows, sender.handles.packed(), sender.ordered)
 
     def row(self, body: str, **fields: Any) -> Row:
-        empty: dict[str, Any] = {
-            "tag": None,
-            "keys": (),
-            "properties": {},
-            "order_key": None,
-            "deliver_ms": None,
-            "delay_level": 0,
-        }
-        return Row(topic=self.topic, body=body.encode(), **{**empty, **fields})
+        return plain_row(self.topic, body.encode())._replace(**fields)
 
     async def messages(self) -> list[Message]:
         route = await self.cluster.route(self.topic, refresh=True)

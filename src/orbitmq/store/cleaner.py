@@ -68,8 +68,8 @@ class Cleaner:
         chosen = self._released([file.base for file in self._not_held(wanted, why)])
         self.postponed_by_hand = manual and bool(self._kept)
         if chosen:
-            # Where a crash leaves a queue that ends before the log begins, recovery would miss the messages between.
-            # On a full disk this may fail, and deleting is what helps.
+            # What only a deleted record and a unit in memory know is forgotten by a crash: the queue's offsets would be
+            # given again. On a full disk this may fail, and deleting is what helps.
             with suppress(OSError):
                 store.dispatcher.write_out()
         self._remove(chosen)
