@@ -266,6 +266,31 @@ def test_a_crash_behind_a_cleaning_finds_queues_that_reach_the_log(tmp_path: Pat
     store.close()
 
 
+def test_a_queue_that_ends_before_the_log_begins_goes_on_where_it_does(
+    tmp_path: Path, disk: SteeredDisk
+) -> None:
+    """A power cut can take units of messages whose log files are gone: what is left is no damage."""
+    store = open_store(tmp_path, disk)
+    put(store, 3)
+    for _ in range(27):
+        store.put(InnerMessage("T", 0, BODY, b""))
+    store.durability.kick()
+    store._opened = False
+    store._release()
+    for name in files_in(tmp_path / "commitlog")[:4]:
+        (tmp_path / "commitlog" / name).unlink()
+    with told() as lines:
+        store = open_store(tmp_path, disk)
+    assert not [line for line in lines if "damaged" in line or "lost" in line]
+    assert read_all(store) == [28, 29]
+    assert store.queue("T", 0).next_offset == 30
+    put(store, 1)
+    store.close()
+    store = open_store(tmp_path, disk)
+    assert read_all(store) == [28, 29, 30]
+    store.close()
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.sampled_from(["put A", "put B", "clean", "force", "reopen", "crash"]), max_size=25))
 def test_after_any_history_exactly_the_log_is_readable(

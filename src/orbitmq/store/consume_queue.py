@@ -11,7 +11,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
 from struct import Struct
-from typing import Any
+from typing import Any, TypeGuard
 
 from orbitmq.store.disk import Disk
 from orbitmq.store.segment import DescriptorCache, SegmentSeries
@@ -268,6 +268,9 @@ class ConsumeQueue:
                 low = middle + 1
             else:
                 high = middle
+        # A hole in front of the first whole unit stands for messages that are gone as well.
+        while low < self.max_offset and not _is_whole(self.unit(low)):
+            low += 1
         moved = low != self.min_offset
         self.min_offset = low
         return moved
@@ -276,7 +279,7 @@ class ConsumeQueue:
         """The unit there or, where nothing was ever or is no longer written, the next one: holes know no place."""
         for at in range(offset, end):
             unit = self.unit(at)
-            if unit is not None and 0 < unit[1] < 0x7FFFFFFF:
+            if _is_whole(unit):
                 return unit
         return None
 
@@ -312,3 +315,8 @@ class ConsumeQueue:
 
     def close(self) -> None:
         self._series.close()
+
+
+def _is_whole(unit: tuple[int, int, int] | None) -> TypeGuard[tuple[int, int, int]]:
+    """Whether it stands for a message: not a hole, and not the filler before a queue's first one."""
+    return unit is not None and 0 < unit[1] < 0x7FFFFFFF

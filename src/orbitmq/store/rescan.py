@@ -227,10 +227,12 @@ class Rescan:
         return self._store.queue(*name)
 
     def _hole_is_explained(self, queue: ConsumeQueue, at: int) -> bool:
-        """Records that damage took with it leave a hole; so do those of log files cleaned long ago."""
-        lost = self._damaged_bytes // FIXED_BYTES
-        begins = not queue.max_offset and self._whole and self._series.start > 0
-        return begins or at - queue.max_offset <= lost
+        """Records that damage took with it leave a hole; so do those of log files cleaned before a crash took their
+        units with it. Neither can have been more than there was room for."""
+        gone = self._damaged_bytes
+        if self._whole:
+            gone += max(0, self._series.start - queue.end_in_log)
+        return at - queue.max_offset <= gone // FIXED_BYTES
 
     def _holder(self, queue: ConsumeQueue, at: int, record: ScannedRecord) -> int | None:
         """Log offset of another sound record that claims this place and that the queue names for it."""
