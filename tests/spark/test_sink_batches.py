@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from typing import Any
 
@@ -86,6 +87,27 @@ def test_a_batch_has_a_bound_in_bytes() -> None:
     assert sum(sizes) == 400 * 4000
     assert max(sizes) <= BATCH_BYTES
     assert len(sizes) == 7
+
+
+@pytest.mark.parametrize("max_in_flight", [1, 2, 7, 40])
+def test_no_more_are_under_way_than_the_option_allows(max_in_flight: int) -> None:
+    waiting: list[int] = []
+    most = 0
+
+    async def slow(conn: Connection, command: Command) -> Command:
+        nonlocal most
+        waiting.append(len(list(iter_batch(command.body))))
+        most = max(most, sum(waiting))
+        await asyncio.sleep(0.005)
+        waiting.pop(0)
+        return command.reply(ext={"msgId": "7F00000100002A9F" + "0" * 16, "queueId": "0", "queueOffset": "1"})
+
+    async def work(fake: FakeCluster, cluster: Cluster, pauses: list[float]) -> None:
+        options = SinkOptions(fake.namesrv.addr, delivery=AT_LEAST_ONCE, max_in_flight=max_in_flight)
+        await TaskSender(cluster, options, GROUP, 0).send(row(b"%d" % n) for n in range(100))
+
+    run({BATCH: slow}, work)
+    assert max_in_flight // 2 < most <= max_in_flight
 
 
 def test_each_topic_has_its_own_batches() -> None:

@@ -21,7 +21,7 @@ from orbitmq.wire.topics import RETRY_PREFIX, is_send_forbidden, validate_topic
 
 BATCH_BYTES: Final = 256 * 1024
 AT_ONCE: Final = 4
-"""Batches of a task under way: together they hold `maxInFlight` messages at most."""
+"""Batches of a task under way, or fewer: together they hold `maxInFlight` messages at most."""
 
 
 class Numbered(NamedTuple):

@@ -115,7 +115,8 @@ class TaskSender:
                 code = RequestCode.SEND_BATCH_MESSAGE
                 refused.append((batch, from_response(code, outcome.code, outcome.remark, addr)))
 
-        pipe = Pipe(self._cluster, at_once=AT_ONCE, done=note)
+        at_once = min(AT_ONCE, self._options.max_in_flight)
+        pipe = Pipe(self._cluster, at_once=at_once, done=note)
         for batch in sorting.batches(self._options.max_in_flight, self._sender.ids):
             message = Outgoing(batch.topic, batch.body, 0, 0, "", "")
             try:

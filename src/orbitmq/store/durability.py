@@ -14,7 +14,7 @@ from typing import Protocol
 
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.disk import Disk
-from orbitmq.store.flush import Done, Job, Runner, run_at_once
+from orbitmq.store.flush import Done, Job, Runner, outcome
 from orbitmq.store.lone_flush import LoneFlush
 
 
@@ -127,7 +127,7 @@ class Durability:
 
         alone = len(self._waiters) == 1 and not self._elsewhere
         if alone and self.lone.is_welcome(target - self.offset):
-            run_at_once(job, done)
+            done(outcome(job))
         else:
             self._runner.submit(job, done)
 

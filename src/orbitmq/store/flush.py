@@ -33,7 +33,7 @@ class InlineRunner:
     """Runs each job at once: for tools and tests without an event loop."""
 
     def submit(self, job: Job, done: Done) -> None:
-        run_at_once(job, done)
+        done(outcome(job))
 
     def soon(self, call: Callable[[], None]) -> None:
         call()
@@ -42,13 +42,13 @@ class InlineRunner:
         return
 
 
-def run_at_once(job: Job, done: Done) -> None:
+def outcome(job: Job) -> BaseException | None:
+    """Does the job; what went wrong, whatever it is: acks wait for its end, so that must be told."""
     try:
         job()
-    except OSError as error:
-        done(error)
-    else:
-        done(None)
+    except Exception as failure:
+        return failure
+    return None
 
 
 class ThreadRunner:
@@ -77,13 +77,8 @@ class ThreadRunner:
     def _run(self) -> None:
         while (item := self._jobs.get()) is not None:
             job, done = item
-            error: BaseException | None = None
             try:
-                job()
-            except Exception as failure:  # whatever it is, the thread must live on: all acks depend on it
-                error = failure
-            try:
-                self._loop.call_soon_threadsafe(done, error)
+                self._loop.call_soon_threadsafe(done, outcome(job))
             except RuntimeError:
                 return  # the loop is gone, and with it everybody who would wait for the answer
 
