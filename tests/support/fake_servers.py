@@ -63,12 +63,14 @@ def silent(conn: Connection, command: Command) -> None:
     """Takes a request and never answers it."""
 
 
-def route_body(brokers: Mapping[str, str], *, queues: int = 4, perm: int = 6) -> bytes:
-    """TopicRouteData with one master per broker."""
+def route_body(
+    brokers: Mapping[str, str], *, queues: int = 4, perm: int = 6, slaves: Mapping[int, str] | None = None
+) -> bytes:
+    """TopicRouteData with one master per broker, and the same slaves for each."""
     return fastjson.dumps(
         {
             "brokerDatas": [
-                {"brokerAddrs": {0: addr}, "brokerName": name, "cluster": "DefaultCluster"}
+                {"brokerAddrs": {0: addr, **(slaves or {})}, "brokerName": name, "cluster": "DefaultCluster"}
                 for name, addr in brokers.items()
             ],
             "filterServerTable": {},

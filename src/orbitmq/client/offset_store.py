@@ -11,6 +11,7 @@ from typing import Final, Literal, Protocol
 from orbitmq.client.cluster import Cluster
 from orbitmq.client.errors import BadRequest, NotFound, OrbitMQError, Unreachable
 from orbitmq.client.reader import first_stored_at, queue_offset
+from orbitmq.client.routes import MASTER_ID
 from orbitmq.client.times import moment_ms
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command, request
@@ -61,15 +62,20 @@ async def master_of(cluster: Cluster, queue: MessageQueue) -> str:
     return broker.master
 
 
-async def keeper_of(cluster: Cluster, queue: MessageQueue) -> tuple[str, bool]:
-    """Who keeps the group's progress now, and whether that is the master: without one, its first slave does."""
+async def keepers_of(cluster: Cluster, queue: MessageQueue) -> dict[str, bool]:
+    """Who keeps the group's progress, first choice first, and whether that is the master: without one, a slave does."""
     route = await cluster.find_route(queue.topic)
     broker = route.brokers.get(queue.broker_name) if route else None
-    if broker is None or broker.readable_addr is None:
+    if broker is None or not broker.addrs:
         raise NotFound(
             f"broker '{queue.broker_name}' has no address at the moment", hint="wait until it registers again"
         )
-    return broker.readable_addr, broker.readable_addr == broker.master
+    return {addr: member == MASTER_ID for member, addr in sorted(broker.addrs.items())}
+
+
+async def keeper_of(cluster: Cluster, queue: MessageQueue) -> str:
+    """The one to ask: the master has the truth as long as the route names one."""
+    return next(iter(await keepers_of(cluster, queue)))
 
 
 class BrokerOffsets:
@@ -95,12 +101,18 @@ class BrokerOffsets:
         if self._place != AUTO and not queue.topic.startswith(RETRY_PREFIX):
             # Without this a broker answers 0 for a young topic, also to those who asked for its end.
             ext["setZeroIfNotFound"] = "false"
-        addr, _ = await keeper_of(self._cluster, queue)
-        response = await self._cluster.request(
-            addr,
-            request(RequestCode.QUERY_CONSUMER_OFFSET, ext),
-            accept=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
-        )
+        addr = await keeper_of(self._cluster, queue)
+        try:
+            response = await self._cluster.request(
+                addr,
+                request(RequestCode.QUERY_CONSUMER_OFFSET, ext),
+                accept=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
+            )
+        except Unreachable:
+            await self._cluster.renewed_route(
+                queue.topic
+            )  # for the next try: another may be the master by then
+            raise
         return int(response.ext["offset"]) if response.code == ResponseCode.SUCCESS else None
 
     async def save(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
@@ -131,23 +143,28 @@ class BrokerOffsets:
 
     async def _tell(self, queue: MessageQueue, command: Command) -> bool:
         """Answered, unlike the official clients' commits: what was not taken is sent again. True: by the master."""
-        addr, certain = await keeper_of(self._cluster, queue)
-        try:
-            await self._cluster.request(addr, command)
-        except Unreachable:
-            await self._cluster.renewed_route(queue.topic)
-            other, certain = await keeper_of(self._cluster, queue)
-            if other == addr:
-                raise
-            await self._cluster.request(other, command)
-        return certain
+        asked: set[str] = set()
+        addr = await keeper_of(self._cluster, queue)
+        while True:
+            try:
+                await self._cluster.request(addr, command)
+            except Unreachable:
+                asked.add(addr)
+                await self._cluster.renewed_route(queue.topic)
+                # The route may name a dead master for a while. Meanwhile its slaves are read from: they are told.
+                left = [other for other in await keepers_of(self._cluster, queue) if other not in asked]
+                if not left:
+                    raise
+                addr = left[0]
+            else:
+                return (await keepers_of(self._cluster, queue)).get(addr, False)
 
 
 async def first_offset(cluster: Cluster, queue: MessageQueue, place: str | int) -> int:
     """Where to begin on a queue without an offset. Retried messages are never skipped."""
     if place == FIRST or queue.topic.startswith(RETRY_PREFIX):
         return 0
-    addr, _ = await keeper_of(cluster, queue)
+    addr = await keeper_of(cluster, queue)
     if isinstance(place, int):
         return await first_stored_at(cluster, addr, queue, place)
     return await queue_offset(cluster, addr, RequestCode.GET_MAX_OFFSET, queue)
