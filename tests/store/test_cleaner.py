@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 
 from orbitmq.store import reading
 from orbitmq.store.cleaner import DISK_FULL, Hold
+from orbitmq.store.flush import Runner
 from orbitmq.store.inner_message import InnerMessage
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.retention import RetentionRules, Why
 from orbitmq.store.settings import StoreSettings
 from orbitmq.wire.message import decode_records
 from orbitmq.wire.properties import encode_properties
+from tests.store.test_deleting import SlowRunner
 from tests.support.steered_disk import HOUR_MS, SteeredDisk
 from tests.support.stores import told
 
@@ -30,7 +32,9 @@ BODY = b"x" * 1000
 """Seven records to a file."""
 
 
-def open_store(root: Path, disk: SteeredDisk, rules: RetentionRules | None = None) -> MessageStore:
+def open_store(
+    root: Path, disk: SteeredDisk, rules: RetentionRules | None = None, runner: Runner | None = None
+) -> MessageStore:
     options = StoreSettings(
         str(root),
         commit_log_file_bytes=FILE_BYTES,
@@ -39,7 +43,7 @@ def open_store(root: Path, disk: SteeredDisk, rules: RetentionRules | None = Non
         index_entries=20,
         sync_flush=False,
     )
-    store = MessageStore(options, disk, disk.clock, retention=rules)
+    store = MessageStore(options, disk, disk.clock, runner, retention=rules)
     store.open()
     return store
 
@@ -288,6 +292,37 @@ def test_a_queue_that_ends_before_the_log_begins_goes_on_where_it_does(
     store.close()
     store = open_store(tmp_path, disk)
     assert read_all(store) == [28, 29, 30]
+    store.close()
+
+
+def test_files_go_when_the_queues_are_on_the_device(tmp_path: Path, disk: SteeredDisk) -> None:
+    runner = SlowRunner()
+    store = open_store(tmp_path, disk, runner=runner)
+    put(store, 20)
+    runner.work()
+    disk.age_ms = 100 * HOUR_MS
+    assert store.cleaner.run(manual=True).log_files == 0
+    assert store.cleaner.run(manual=True).log_files == 0
+    assert len(runner.jobs) == 1, "one look at the device is enough for both"
+    runner.work()
+    assert len(files_in(tmp_path / "commitlog")) == 1, "what was asked for happens by itself"
+    assert read_all(store) == list(range(14, 20))
+    store.close()
+
+
+def test_a_device_that_takes_nothing_more_is_cleaned_all_the_same(
+    tmp_path: Path, disk: SteeredDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path, disk)
+    put(store, 20)
+
+    def full(path: object, *_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(disk, "write_atomic", full)
+    disk.used = 0.99
+    assert store.cleaner.run().log_files == 2
+    monkeypatch.undo()
     store.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -90,6 +91,26 @@ def test_what_was_acknowledged_survives(tmp_path: Path, seed: int) -> None:
         root = left
     with closing(open_small(root, clock=clock)) as store:
         world.check(store)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_queue_whose_log_was_just_cleaned_gives_no_offset_again(tmp_path: Path, seed: int) -> None:
+    """Only the queue's file knows how far it was: it is on the device before the log's files go."""
+    random = Random(seed)
+    disk = VolatileDisk()
+    long_after = Clock(int(time.time() * 1000) + 100 * 3_600_000)  # everything has expired
+    store = open_small(tmp_path / "before", disk=disk, clock=long_after, sync_flush=True)
+    world = World()
+    while len(store.log.series.bases) < 4:
+        world.send(store, random)
+    for _ in range(40):  # one queue goes on alone, so that the others have nothing in the files that stay
+        store.put(InnerMessage("Gamma", 0, bytes(2000), b""))
+    ends = {place: store.queue(*place).next_offset for place in QUEUES}
+    assert store.cleaner.run(manual=True).log_files >= 4
+    disk.cut(tmp_path / "before", tmp_path / "after", random)
+    store._release()
+    with closing(open_small(tmp_path / "after", clock=long_after)) as store:
+        assert {place: store.queue(*place).next_offset for place in QUEUES} == ends
 
 
 def adopt(disk: VolatileDisk, root: Path) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -67,11 +66,6 @@ class Cleaner:
         wanted = victims(self.rules, self._files(), why, now, manual=manual)
         chosen = self._released([file.base for file in self._not_held(wanted, why)])
         self.postponed_by_hand = manual and bool(self._kept)
-        if chosen:
-            # What only a deleted record and a unit in memory know is forgotten by a crash: the queue's offsets would be
-            # given again. On a full disk this may fail, and deleting is what helps.
-            with suppress(OSError):
-                store.dispatcher.write_out()
         self._remove(chosen)
         queue_files, index_files = self.follow()
         if chosen:

@@ -18,13 +18,14 @@ from orbitmq.store.disk import Disk
 from orbitmq.store.dispatch import Dispatcher
 from orbitmq.store.durability import Copies, Durability, Durable, Waiter
 from orbitmq.store.fault import Fault
-from orbitmq.store.flush import InlineRunner, Runner, sync_files
+from orbitmq.store.flush import InlineRunner, Runner
 from orbitmq.store.flush_note import FlushNote
 from orbitmq.store.inner_message import InnerMessage, PutResult
 from orbitmq.store.key_index import IndexService
 from orbitmq.store.mark import FILE_NAME as MARK_FILE
-from orbitmq.store.mark import QueueEnds, RecoveryMark
+from orbitmq.store.mark import RecoveryMark
 from orbitmq.store.next_segment import NextSegment
+from orbitmq.store.queue_sync import QueueSync
 from orbitmq.store.queue_table import QueueTable
 from orbitmq.store.reading import QueueReader, ReadLimits
 from orbitmq.store.recovery import recover
@@ -67,6 +68,8 @@ class MessageStore(QueueTable):
         self.dispatcher = Dispatcher(self.index, self._arrived)
         self.reader = QueueReader(self.log, settings.in_memory_bytes, limits or ReadLimits())
         self.cleaner = Cleaner(self, retention or RetentionRules(), self._runner)
+        self._queue_sync = QueueSync(self)
+        self.cleaner.guards.append(self._queue_sync.covers)
         self.checkpoint = Checkpoint()
         self.mark = RecoveryMark()
         self.flush_note = FlushNote(disk, settings.root)
@@ -83,7 +86,6 @@ class MessageStore(QueueTable):
         self._shown_to = 0
         self.held_from: int | None = None  # a slave's log from there on is in no queue yet
         self._last_flush_ms = 0
-        self._last_sync_ms = 0
         self._opened = False
         self._next_segment = NextSegment(self.log, disk, self._runner)
 
@@ -136,8 +138,13 @@ class MessageStore(QueueTable):
         )
         self.disk.write_file(self._path("abort"), b"", sync=True)
         self.disk.fsync_dir(self.settings.root)
-        self._last_sync_ms = self._last_flush_ms = self.clock()
+        self._last_flush_ms = self.clock()
+        self._queue_sync.opened(self._last_flush_ms)
         return report
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened
 
     def close(self) -> None:
         """Orderly stop: everything on disk, the mark of a running broker removed. Safe to call twice."""
@@ -164,9 +171,7 @@ class MessageStore(QueueTable):
             self.dispatcher.dispatch(staged)
         self._waiting_dispatch.clear()
         self.dispatcher.write_out()
-        sync_files(self.disk, self._unsynced_paths())
-        index_ms = self.index.flush() if self.index is not None else self.checkpoint.index_ms
-        self._save_checkpoint(self._queues_end(), self.log.committed_ms, index_ms, self.queue_ends())
+        self._queue_sync.finish()
 
     def _release(self) -> None:
         if self.index is not None:
@@ -347,10 +352,7 @@ class MessageStore(QueueTable):
     def tick(self) -> None:
         """Every tenth of a second or so: pending index rows, flushes that are due, waiters that waited too long."""
         now = self.clock()
-        try:
-            self.dispatcher.write_out()
-        except OSError as error:
-            self._write_failed(error)
+        self.write_queues()
         self.durability.expire(now)
         self.cleaner.step()
         self.mark.note_border(self.log.position)
@@ -358,70 +360,22 @@ class MessageStore(QueueTable):
             self._last_flush_ms = now
             self.durability.kick()
             self._next_segment.prepare()
-        if now - self._last_sync_ms >= self.settings.queue_sync_interval_ms and not self.durability.failed:
-            self._last_sync_ms = now
-            self._start_sync()
+        self._queue_sync.tick(now)
 
-    def _start_sync(self) -> None:
-        """Queues, index and checkpoint: what bounds the work of the next recovery."""
-        if self.dispatcher.behind:
-            return
-        position = self._queues_end()
-        store_ms = self.log.committed_ms
-        if position == self.mark.safe_offset:
-            return
-        flush_log = self.durability.flush_job()
-        queues = [queue for queue in self._queues.values() if queue.unsynced]
-        paths = self._unsynced_paths()
-        ends = self.queue_ends()
-        index_ms = self.checkpoint.index_ms
-        log_flushed = False
+    def write_queues(self) -> bool:
+        """Brings what queues and index have in memory to their files; False when that is not possible now."""
+        try:
+            self.dispatcher.write_out()
+        except OSError as error:
+            self._write_failed(error)
+            return False
+        return True
 
-        def job() -> None:
-            nonlocal index_ms, log_flushed
-            flush_log()
-            log_flushed = True
-            sync_files(self.disk, paths)
-            if self.index is not None:
-                index_ms = self.index.flush()
-
-        def done(error: BaseException | None) -> None:
-            if error is not None:
-                log.error("the store could not be brought to the disk: %s", error)
-                for queue in queues:
-                    queue.unsynced = True
-                if not log_flushed:
-                    self.durability.fail(error)
-            elif self._opened:
-                try:
-                    self._save_checkpoint(position, store_ms, index_ms, ends)
-                except OSError as problem:
-                    log.error("the checkpoint could not be saved, will be tried again: %s", problem)
-
-        self.durability.submit(job, done)
-
-    def _queues_end(self) -> int:
+    def queues_end(self) -> int:
         """Up to where queues hold the log now: all of it, or what readers may see."""
         if self._waiting_dispatch:
             return self._shown_to
         return self.log.position if self.held_from is None else self.held_from
-
-    def _unsynced_paths(self) -> list[str]:
-        return [
-            path for queue in self._queues.values() if queue.unsynced for path in queue.take_unsynced_paths()
-        ]
-
-    def _save_checkpoint(self, position: int, store_ms: int, index_ms: int, queue_ends: QueueEnds) -> None:
-        self.flush_note.expect_checkpoint(store_ms)
-        self.checkpoint = Checkpoint(store_ms, store_ms, max(index_ms, self.checkpoint.index_ms))
-        self.checkpoint.save(self.disk, self._path("checkpoint"))
-        self.mark.safe_offset = position
-        self.mark.checkpoint_ms = store_ms
-        # A topic may have been deleted while the disk was at work.
-        deleted = self.mark.deleted_topics
-        self.mark.queue_ends = {t: ends for t, ends in queue_ends.items() if deleted.get(t, -1) < position}
-        self.mark.forget_before(self.log.start)
-        self.mark.save(self.disk, self._path(MARK_FILE))
 
     # --- finding ----------------------------------------------------------------------------------------------
 
