@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import groupby
 
+import numpy as np
+
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.key_index import IndexService
 from orbitmq.store.staged import Hashes, Keys, Staged
@@ -70,12 +72,11 @@ class Dispatcher:
             return
         for is_hashed, group in groupby(self._pending, lambda item: isinstance(item[0], Hashes)):
             chunks = list(group)
-            times = [store_ms for chunk, store_ms in chunks for _ in range(len(chunk))]
             if is_hashed:
                 self._index.add_hashes(
                     b"".join(chunk.hashes for chunk, _ in chunks if isinstance(chunk, Hashes)),
                     b"".join(chunk.offsets for chunk, _ in chunks if isinstance(chunk, Hashes)),
-                    times,
+                    np.repeat([store_ms for _, store_ms in chunks], [len(chunk) for chunk, _ in chunks]),
                 )
             else:
                 plain = [chunk for chunk, _ in chunks if isinstance(chunk, Keys)]
@@ -83,7 +84,7 @@ class Dispatcher:
                     [prefix for chunk in plain for prefix in chunk.prefixes],
                     [key for chunk in plain for key in chunk.keys],
                     [offset for chunk in plain for offset in chunk.offsets],
-                    times,
+                    [store_ms for chunk, store_ms in chunks for _ in range(len(chunk))],
                 )
         self._pending = []
         self._pending_keys = 0

@@ -180,13 +180,12 @@ class IndexService:
                 self.cut(offset)
             self._writable().put(plain_hash(prefix, key), offset, row_ms)
 
-    def add_hashes(self, hashes: bytes, offsets: bytes, store_ms: Sequence[int]) -> None:
+    def add_hashes(self, hashes: bytes, offsets: bytes, ms_column: npt.NDArray[np.int64]) -> None:
         """Keys hashed already: native 32-bit index hashes and 64-bit offsets, in log order and behind all others."""
         if not hashes:
             return
         hash_column = np.frombuffer(hashes, dtype=np.uint32).astype(np.int64)
         offset_column = np.frombuffer(offsets, dtype=np.int64)
-        ms_column = np.array(store_ms, dtype=np.int64)
         fresh = offset_column >= self._covered()
         if not fresh.all():
             # A full disk stopped an earlier try half-way: those are in.

@@ -22,6 +22,7 @@ from orbitmq.store.flush import InlineRunner, Runner
 from orbitmq.store.flush_note import FlushNote
 from orbitmq.store.inner_message import InnerMessage, PutResult
 from orbitmq.store.key_index import IndexService
+from orbitmq.store.log_room import LogRoom
 from orbitmq.store.mark import FILE_NAME as MARK_FILE
 from orbitmq.store.mark import RecoveryMark
 from orbitmq.store.next_segment import NextSegment
@@ -88,6 +89,7 @@ class MessageStore(QueueTable):
         self._last_flush_ms = 0
         self._opened = False
         self._next_segment = NextSegment(self.log, disk, self._runner)
+        self._log_room = LogRoom(self.log, disk, self._runner)
 
     def _path(self, *parts: str) -> str:
         return os.path.join(self.settings.root, *parts)
@@ -356,6 +358,7 @@ class MessageStore(QueueTable):
         self.durability.expire(now)
         self.cleaner.step()
         self.mark.note_border(self.log.position)
+        self._log_room.look()
         if now - self._last_flush_ms >= self.settings.flush_interval_ms:
             self._last_flush_ms = now
             self.durability.kick()

@@ -99,7 +99,7 @@ class IndexWriter:
                 positions = np.repeat(batch.column("position").to_numpy(zero_copy_only=False), counts)
                 times = np.repeat(batch.column("store_ms").to_numpy(zero_copy_only=False), counts)
                 clock.default_ms = int(times[0]) if len(times) else clock.default_ms
-                index.add_hashes(hashes.tobytes(), positions.astype(np.int64).tobytes(), times.tolist())
+                index.add_hashes(hashes.tobytes(), positions.astype(np.int64).tobytes(), times)
                 total += len(hashes)
             files = len(disk.listdir(self._directory)) if disk.exists(self._directory) else 0
             index.flush()
