@@ -132,7 +132,7 @@ static int record(Run *r, const Topic *t, int queue_index, const unsigned char *
     Queue *q = &r->queue[queue_index];
     size_t size = r->head_n + body_n + t->part_n + r->properties_n;
     if ((int64_t)size > r->room_end - r->position) return 0;
-    if (!reserve(&r->records, size) || !reserve(&r->units, UNIT_BYTES) || !reserve(&r->unit_queue, 1)) return -1;
+    if (!reserve_record(r, size) || !reserve(&r->units, UNIT_BYTES) || !reserve(&r->unit_queue, 1)) return -1;
     unsigned char *p = r->records.at + r->records.used;
     p = be32(p, (uint32_t)size);
     p = be32(p, MAGIC);
@@ -359,8 +359,10 @@ static int take_settings(Run *r, PyObject *settings, PyObject *born) {
     return 1;
 }
 
-static PyObject *result_of(const Run *r, Py_ssize_t at) {
-    PyObject *records = bytes_of(&r->records), *acks = records ? bytes_of(&r->acks) : NULL,
+static PyObject *result_of(Run *r, Py_ssize_t at) {
+    if (!r->record_bytes) r->record_bytes = PyBytes_FromStringAndSize(NULL, 0);
+    if (!r->record_bytes || _PyBytes_Resize(&r->record_bytes, (Py_ssize_t)r->records.used) < 0) return NULL;
+    PyObject *records = Py_NewRef(r->record_bytes), *acks = records ? bytes_of(&r->acks) : NULL,
              *units = acks ? queue_units(r) : NULL, *hashes = units ? bytes_of(&r->hashes) : NULL,
              *offsets = hashes ? bytes_of(&r->key_offsets) : NULL, *counts = offsets ? topic_counts(r) : NULL;
     PyObject *result = counts ? Py_BuildValue("nLOOOOOO", at, (long long)r->position, records, acks, units, hashes, offsets,
@@ -370,15 +372,16 @@ static PyObject *result_of(const Run *r, Py_ssize_t at) {
 }
 
 static PyObject *stage_frames(PyObject *self, PyObject *args) {
-    PyObject *data, *topics, *settings, *born, *result = NULL;
+    PyObject *topics, *settings, *born, *result = NULL;
+    Py_buffer data;
     Py_ssize_t pos, end;
     long long position, room_end, store_ms;
-    if (!PyArg_ParseTuple(args, "SnnO!O!LLLS", &data, &pos, &end, &PyDict_Type, &topics, &PyTuple_Type, &settings,
+    if (!PyArg_ParseTuple(args, "y*nnO!O!LLLS", &data, &pos, &end, &PyDict_Type, &topics, &PyTuple_Type, &settings,
                           &position, &room_end, &store_ms, &born))
         return NULL;
-    if (pos < 0 || end < pos || end > PyBytes_GET_SIZE(data) || PyTuple_GET_SIZE(settings) != 8 || position < 0
-        || room_end < 0) {
+    if (pos < 0 || end < pos || end > data.len || PyTuple_GET_SIZE(settings) != 8 || position < 0 || room_end < 0) {
         PyErr_SetString(PyExc_ValueError, "pos, end, position, room_end or settings are out of range");
+        PyBuffer_Release(&data);
         return NULL;
     }
     Run run, *r = &run;
@@ -388,7 +391,8 @@ static PyObject *stage_frames(PyObject *self, PyObject *args) {
     r->room_end = room_end;
     r->store_ms = store_ms;
     if (!take_settings(r, settings, born)) goto out;
-    const unsigned char *bytes = (const unsigned char *)PyBytes_AS_STRING(data);
+    r->first_room = (size_t)(end - pos) + (size_t)(end - pos) / 4 + 512; /* heads and properties grow, headers go */
+    const unsigned char *bytes = data.buf;
     Py_ssize_t at = pos;
     while (end - at >= 4) {
         size_t size = read32(bytes + at);
@@ -401,7 +405,9 @@ static PyObject *stage_frames(PyObject *self, PyObject *args) {
     result = at == pos ? Py_NewRef(Py_None) : result_of(r, at);
 out:
     for (int k = 0; k < r->topics_used; k++) Py_DECREF(r->topic[k].info);
-    PyMem_Free(r->records.at); PyMem_Free(r->acks.at); PyMem_Free(r->units.at); PyMem_Free(r->unit_queue.at);
+    Py_XDECREF(r->record_bytes);
+    PyBuffer_Release(&data);
+    PyMem_Free(r->acks.at); PyMem_Free(r->units.at); PyMem_Free(r->unit_queue.at);
     PyMem_Free(r->hashes.at); PyMem_Free(r->key_offsets.at); PyMem_Free(r->scratch.at);
     return result;
 }

@@ -33,6 +33,8 @@ typedef struct {
     int64_t room_end, store_ms, position;
     uint32_t host_flags;
     /* results */
+    PyObject *record_bytes; /* where `records` lies: handed over as it is, since it is as large as the whole read */
+    size_t first_room;      /* a guess at its size */
     Buffer records, acks, units, unit_queue, hashes, key_offsets, scratch;
     int queues, topics_used;
     int failed; /* a Python error is set */
@@ -100,6 +102,22 @@ static int find_queue(Run *r, const Topic *t, int64_t id) {
     Py_DECREF(next);
     if (q->next == -1 && PyErr_Occurred()) { r->failed = 1; return -1; }
     return r->queues++;
+}
+
+/* Makes room for a record of this size. */
+static int reserve_record(Run *r, size_t size) {
+    Buffer *b = &r->records;
+    if (b->room - b->used >= size) return 1;
+    size_t room = b->room ? b->room : r->first_room;
+    while (room - b->used < size) {
+        if (room > PY_SSIZE_T_MAX / 2) return 0;
+        room *= 2;
+    }
+    if (!r->record_bytes) r->record_bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)room);
+    else (void)_PyBytes_Resize(&r->record_bytes, (Py_ssize_t)room); /* leaves NULL behind when it fails */
+    b->room = r->record_bytes ? room : 0;
+    b->at = r->record_bytes ? (unsigned char *)PyBytes_AS_STRING(r->record_bytes) : NULL;
+    return r->record_bytes != NULL;
 }
 
 static Mark mark(const Run *r) {
