@@ -64,6 +64,12 @@ def test_the_client_needs_neither_broker_nor_numpy_nor_uvloop() -> None:
     assert fresh(code) == ""
 
 
+def test_a_broker_starts_without_numpy() -> None:
+    """Its memory and start time are an idle broker's largest single part."""
+    code = "import sys, orbitmq.server, orbitmq.broker.broker, orbitmq.namesrv.server; print('numpy' in sys.modules)"
+    assert fresh(code) == "False"
+
+
 def test_modules_for_blocking_code_and_tests_are_reached_by_name() -> None:
     assert fresh("import orbitmq; print(orbitmq.sync.connect.__module__)") == "orbitmq.sync.client"
     assert fresh("import orbitmq; print(orbitmq.testing.Server.__name__)") == "Server"

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import groupby
 
-import numpy as np
-
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.key_index import IndexService
 from orbitmq.store.staged import Hashes, Keys, Staged
+from orbitmq.wire.numeric import np
 
 INDEX_SLICE = 2048
 WRITE_BYTES = 1 << 16
