@@ -28,7 +28,8 @@ class QueueSync:
         self._synced_to = 0
         self._under_way = False
         self._fails = False
-        self._cleaning_waits = False
+        self._wanted_to: int | None = None
+        """So much of the log the cleaner waits for."""
 
     def opened(self, now_ms: int) -> None:
         self._last_ms = now_ms
@@ -43,14 +44,15 @@ class QueueSync:
 
         A device that does not take it is no reason to keep files: on a full one, deleting them is what helps.
         """
-        if self._synced_to < log_end and not self._is_hopeless():
+        self._wanted_to = None  # the cleaner is at work: it must not be started by what ends meanwhile
+        if not self._is_settled(log_end):
             self._start()
-            self._cleaning_waits = self._synced_to < log_end and not self._is_hopeless()
-            return not self._cleaning_waits
-        return True
+        if not self._is_settled(log_end):
+            self._wanted_to = log_end
+        return self._wanted_to is None
 
-    def _is_hopeless(self) -> bool:
-        return self._fails or self._store.durability.failed
+    def _is_settled(self, log_end: int) -> bool:
+        return self._synced_to >= log_end or self._fails or self._store.durability.failed
 
     def _start(self) -> None:
         store = self._store
@@ -100,8 +102,8 @@ class QueueSync:
 
     def _ended(self, *, fails: bool) -> None:
         self._fails = fails
-        if self._cleaning_waits and self._store.is_open:
-            self._cleaning_waits = False
+        if self._wanted_to is not None and self._is_settled(self._wanted_to) and self._store.is_open:
+            self._wanted_to = None
             self._store.cleaner.run(self._store.cleaner.postponed_by_hand)
 
     def finish(self) -> None:
