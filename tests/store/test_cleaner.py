@@ -310,6 +310,30 @@ def test_files_go_when_the_queues_are_on_the_device(tmp_path: Path, disk: Steere
     store.close()
 
 
+def test_whoever_wants_to_clean_is_told_when_what_is_there_now_is_on_the_device(
+    tmp_path: Path, disk: SteeredDisk
+) -> None:
+    runner = SlowRunner()
+    store = open_store(tmp_path, disk, runner=runner)
+    told: list[str] = []
+    put(store, 10)
+    store.when_cleanable(lambda: told.append("first"))
+    put(store, 10)
+    store.when_cleanable(lambda: told.append("second"))
+    assert told == []
+    while not told:
+        job, done = runner.jobs.pop(0)
+        job()
+        done(None)
+    assert told == ["first"], "the second came when that one was under way"
+    runner.work()
+    assert told == ["first", "second"]
+    store.when_cleanable(lambda: told.append("at once"))
+    assert told[-1] == "at once"
+    runner.work()
+    store.close()
+
+
 def test_a_device_that_takes_nothing_more_is_cleaned_all_the_same(
     tmp_path: Path, disk: SteeredDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

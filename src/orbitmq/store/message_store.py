@@ -445,6 +445,10 @@ class MessageStore(QueueTable):
 
     # --- cleaning and status ----------------------------------------------------------------------------------
 
+    def when_cleanable(self, call: Callable[[], None]) -> None:
+        """Calls when cleaning need not wait for what the queues have not on the device yet."""
+        self._queue_sync.when_covered(self.queues_end(), call)
+
     def clean_expired(self, manual: bool) -> Cleaned:
         """Lets old log files go if it is time or asked for; what went."""
         return self.cleaner.run(manual)

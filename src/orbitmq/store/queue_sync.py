@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from orbitmq.store.checkpoint import Checkpoint
@@ -28,6 +29,7 @@ class QueueSync:
         self._synced_to = 0
         self._under_way = False
         self._fails = False
+        self._waiters: list[tuple[int, Callable[[], None]]] = []
         self._wanted_to: int | None = None
         """So much of the log the cleaner waits for."""
 
@@ -38,6 +40,12 @@ class QueueSync:
         if now_ms - self._last_ms >= self._store.settings.queue_sync_interval_ms:
             self._last_ms = now_ms
             self._start()
+
+    def when_covered(self, log_end: int, call: Callable[[], None]) -> None:
+        """Calls when the queues' part of the log before this is on the device, or cannot get there."""
+        self._waiters.append((log_end, call))
+        self._start()
+        self._tell()
 
     def covers(self, log_end: int) -> bool:
         """Whether the queues' part of the log before this is on the device; if not, the cleaner runs again when it is.
@@ -102,9 +110,19 @@ class QueueSync:
 
     def _ended(self, *, fails: bool) -> None:
         self._fails = fails
+        self._tell()
+        if self._waiters and self._store.is_open:  # they came when this one was under way
+            self._start()
+            self._tell()
         if self._wanted_to is not None and self._is_settled(self._wanted_to) and self._store.is_open:
             self._wanted_to = None
             self._store.cleaner.run(self._store.cleaner.postponed_by_hand)
+
+    def _tell(self) -> None:
+        due = [call for log_end, call in self._waiters if self._is_settled(log_end)]
+        self._waiters = [waiter for waiter in self._waiters if not self._is_settled(waiter[0])]
+        for call in due:
+            call()
 
     def finish(self) -> None:
         """Everything, now: the store is being closed. OSError when the device does not take it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from orbitmq.broker.admin.common import json_reply, refused
@@ -90,8 +91,11 @@ def clean_consume_queues(broker: Broker, conn: Connection, cmd: Command) -> Comm
     return cmd.reply(ext={"queueFiles": str(broker.store.cleaner.clean_queues())})
 
 
-def delete_expired_log(broker: Broker, conn: Connection, cmd: Command) -> Command:
+async def delete_expired_log(broker: Broker, conn: Connection, cmd: Command) -> Command:
     """Expired files go now instead of in the cleaning hour; younger ones stay."""
+    ready = asyncio.Event()
+    broker.store.when_cleanable(ready.set)
+    await ready.wait()
     cleaned = broker.store.clean_expired(manual=True)
     return cmd.reply(
         ext={
