@@ -166,7 +166,7 @@ class Broker:
         for room in self.rooms:
             self.gateway.handlers.update(room.handlers())
             sends.diverters.append(room.divert)
-        self.store.on_arrival = self.gateway.pulls.arrived
+        self.store.dispatcher.arrived = self.gateway.pulls.arrived
         self.topics.on_change.append(self._topic_changed)
         self.groups.on_change.append(lambda name, group: self._save_soon())
         listener = self._listener = Listener(self.gateway, self._limits())

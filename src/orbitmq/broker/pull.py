@@ -42,8 +42,8 @@ _ANSWER = (
     b'"serializeTypeCurrentRPC":"JSON","version":' + str(VERSION).encode() + b"}"
 )
 
+_SUCCESS = int(ResponseCode.SUCCESS)
 _CODES = {
-    reading.FOUND: ResponseCode.SUCCESS,
     reading.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
     reading.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
     reading.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
@@ -239,6 +239,9 @@ class PullHandler:
             pull.filter,
             f.page_bytes,
         )
+        if result.status == reading.FOUND:
+            self._answer(pull, _SUCCESS, result)
+            return
         code = _CODES.get(result.status)
         if code is None:  # nothing was ever stored here
             code = ResponseCode.PULL_OFFSET_MOVED if f.queue_offset else ResponseCode.PULL_NOT_FOUND
@@ -313,7 +316,7 @@ class PullHandler:
         f = pull.fields
         config = self._broker.config
         wait_ms = f.suspend_timeout_millis if config.long_polling_enable else config.short_polling_time_mills
-        pull.deadline_ms = self._broker.clock() + min(wait_ms, 300_000)
+        pull.deadline_ms = pull.started_ms + min(wait_ms, 300_000)
         queue = self._broker.store.queue(f.topic, f.queue_id)
         queue.waiters.append(pull)
         self._held[pull] = queue

@@ -19,15 +19,20 @@ INDEX_SLICE = 2048
 WRITE_BYTES = 1 << 16
 
 
+def _nobody_waits(queue: ConsumeQueue) -> None:
+    return
+
+
 class Dispatcher:
     __slots__ = ("_buffered", "_index", "_pending", "_pending_keys", "arrived")
 
-    def __init__(self, index: IndexService | None, arrived: Callable[[ConsumeQueue], None]) -> None:
+    def __init__(self, index: IndexService | None) -> None:
         self._index = index
         self._buffered: set[ConsumeQueue] = set()
         self._pending: list[tuple[Keys | Hashes, int]] = []
         self._pending_keys = 0
-        self.arrived = arrived
+        self.arrived: Callable[[ConsumeQueue], None] = _nobody_waits
+        """Told of queues that grew while somebody waited for that."""
 
     def dispatch(self, staged: Staged) -> None:
         """Raises OSError when a full buffer cannot be written; everything is visible all the same."""

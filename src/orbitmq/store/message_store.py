@@ -66,7 +66,7 @@ class MessageStore(QueueTable):
             self.index = IndexService(
                 disk, self._path("index"), clock, settings.index_slots, settings.index_entries
             )
-        self.dispatcher = Dispatcher(self.index, self._arrived)
+        self.dispatcher = Dispatcher(self.index)
         self.reader = QueueReader(self.log, settings.in_memory_bytes, limits or ReadLimits())
         self.cleaner = Cleaner(self, retention or RetentionRules(), self._runner)
         self._queue_sync = QueueSync(self)
@@ -74,7 +74,6 @@ class MessageStore(QueueTable):
         self.checkpoint = Checkpoint()
         self.mark = RecoveryMark()
         self.flush_note = FlushNote(disk, settings.root)
-        self.on_arrival: Callable[[ConsumeQueue], None] | None = None
         self.on_growth: Callable[[], None] | None = None  # more is written, or on the device
         self.copies: Copies | None = None
         self.copied_to: int | None = (
@@ -313,10 +312,6 @@ class MessageStore(QueueTable):
             self.dispatcher.dispatch(staged)
         except OSError as error:
             self._write_failed(error)
-
-    def _arrived(self, queue: ConsumeQueue) -> None:
-        if self.on_arrival is not None:
-            self.on_arrival(queue)
 
     # --- faults -----------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ class Selection:
     properties say, and the accelerator finds it there; values that hardly ever repeat make that a waste, and it ends.
     """
 
-    __slots__ = ("_known", "_new", "accept", "codes", "names", "tag_codes", "verdicts")
+    __slots__ = ("_known", "_new", "accept", "codes", "is_everything", "names", "tag_codes", "verdicts")
 
     def __init__(
         self,
@@ -26,6 +26,7 @@ class Selection:
     ) -> None:
         self.tag_codes = tag_codes
         self.accept = accept
+        self.is_everything = tag_codes is None and accept is None
         self.codes: bytes | None = None
         if tag_codes is not None:
             self.codes = b"".join(code.to_bytes(8, "big", signed=True) for code in sorted(tag_codes))
@@ -34,10 +35,6 @@ class Selection:
             self.names = tuple(sorted(name.encode() for name in names))
         self.verdicts: dict[bytes, bool] = {}
         self._known = self._new = 0
-
-    @property
-    def is_everything(self) -> bool:
-        return self.tag_codes is None and self.accept is None
 
     @property
     def is_quick(self) -> bool:
