@@ -314,7 +314,7 @@ class TestOldLogFiles:
     def test_a_file_with_an_open_transaction_goes_when_that_was_taken_along(self, world: World) -> None:
         first = world.prepare("T1")
         second = world.prepare("T2")
-        (guard,) = world.store.cleaner.guards
+        guard = world.store.cleaner.guards[-1]
         assert not guard(second[1] + 1)
         assert guard(first[1]), "nothing of it lies before"
         world.transactions.tick()
@@ -327,7 +327,7 @@ class TestOldLogFiles:
     def test_one_that_nobody_will_be_asked_for_is_put_aside(self, world: World) -> None:
         _, log_offset = world.prepare()
         world.now += 73 * 3_600_000
-        (guard,) = world.store.cleaner.guards
+        guard = world.store.cleaner.guards[-1]
         assert not guard(log_offset + 1)
         world.transactions.tick()
         assert len(world.records(TRANS_CHECK_MAX_TIME_TOPIC)) == 1
@@ -335,7 +335,7 @@ class TestOldLogFiles:
 
     def test_also_when_the_disk_is_full(self, world: World) -> None:
         _, log_offset = world.prepare()
-        (guard,) = world.store.cleaner.guards
+        guard = world.store.cleaner.guards[-1]
         world.store.refuse_writes(f"{DISK_FULL} (95% used)")
         assert not guard(log_offset + 1)
         world.transactions.tick()
@@ -343,7 +343,7 @@ class TestOldLogFiles:
 
     def test_not_while_the_store_cannot_write(self, world: World) -> None:
         _, log_offset = world.prepare()
-        (guard,) = world.store.cleaner.guards
+        guard = world.store.cleaner.guards[-1]
         assert not guard(log_offset + 1)
         world.store.refuse_writes("broken")
         world.transactions.tick()
