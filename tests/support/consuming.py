@@ -104,8 +104,12 @@ class Crowd:
                 await task
                 del self.members[name]
 
-    async def settled(self, queues: int) -> None:
-        """Until the members together own all queues of the topic, each exactly once, and as many as can have one."""
+    async def settled(self, queues: int, *, unequal: bool = False) -> None:
+        """Until the members together own all queues of the topic, each exactly once, in shares as equal as can be.
+
+        On the way there all queues may be owned while one is still to move on. `unequal`: it is enough that as many
+        as can have a queue have one.
+        """
 
         def shared_out() -> bool:
             shares = [
@@ -113,7 +117,10 @@ class Crowd:
                 for consumer in self.members.values()
             ]
             owned = [queue for share in shares for queue in share]
-            owners = sum(bool(share) for share in shares)
-            return len(owned) == queues == len(set(owned)) and owners == min(len(shares), queues)
+            sizes = sorted(map(len, shares))
+            fair = sizes[-1] - sizes[0] <= 1
+            if unequal:
+                fair = sum(map(bool, sizes)) == min(len(sizes), queues)
+            return fair and len(owned) == queues == len(set(owned))
 
         await until(shared_out, f"{queues} queues shared out")

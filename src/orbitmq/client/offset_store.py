@@ -109,9 +109,8 @@ class BrokerOffsets:
                 accept=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
             )
         except Unreachable:
-            await self._cluster.renewed_route(
-                queue.topic
-            )  # for the next try: another may be the master by then
+            # For the next try: another may be the master by then.
+            await self._cluster.renewed_route(queue.topic)
             raise
         return int(response.ext["offset"]) if response.code == ResponseCode.SUCCESS else None
 
