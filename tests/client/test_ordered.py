@@ -105,13 +105,15 @@ def test_a_queue_is_handed_over_without_gap_or_overlap(orbitmq_server: Server) -
                 await until(lambda: len(crowd.handled) > 40)
                 async with crowd.member("two", handle):
                     await crowd.settled(4)
-                    await until(lambda: len(crowd.handled) > 200)
-                    assert {name for name, _ in crowd.handled[-50:]} == {"one", "two"}
-                await until(lambda: len(crowd.handled) >= 400)
+                    start = len(crowd.handled)
+                    for queue in range(4):
+                        await send(mq, "steps", range(100, 200), queue_id=queue)
+                    await until(lambda: {name for name, _ in crowd.handled[start:]} == {"one", "two"})
+                await until(lambda: len(crowd.handled) >= 800)
                 await crowd.settled(4)
         for queue in range(4):
             numbers = [int(msg.text) for _, msg in crowd.handled if msg.queue_id == queue]
-            assert numbers == list(range(100))
+            assert numbers == list(range(200))
 
     run(scenario)
 
