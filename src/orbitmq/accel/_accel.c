@@ -362,7 +362,7 @@ static int take_settings(Run *r, PyObject *settings, PyObject *born) {
 static PyObject *result_of(Run *r, Py_ssize_t at) {
     if (!r->record_bytes) r->record_bytes = PyBytes_FromStringAndSize(NULL, 0);
     if (!r->record_bytes || _PyBytes_Resize(&r->record_bytes, (Py_ssize_t)r->records.used) < 0) return NULL;
-    PyObject *records = Py_NewRef(r->record_bytes), *acks = records ? bytes_of(&r->acks) : NULL,
+    PyObject *records = Py_NewRef(r->record_bytes), *acks = bytes_of(&r->acks),
              *units = acks ? queue_units(r) : NULL, *hashes = units ? bytes_of(&r->hashes) : NULL,
              *offsets = hashes ? bytes_of(&r->key_offsets) : NULL, *counts = offsets ? topic_counts(r) : NULL;
     PyObject *result = counts ? Py_BuildValue("nLOOOOOO", at, (long long)r->position, records, acks, units, hashes, offsets,
@@ -372,16 +372,15 @@ static PyObject *result_of(Run *r, Py_ssize_t at) {
 }
 
 static PyObject *stage_frames(PyObject *self, PyObject *args) {
-    PyObject *topics, *settings, *born, *result = NULL;
-    Py_buffer data;
+    PyObject *data, *topics, *settings, *born, *result = NULL;
     Py_ssize_t pos, end;
     long long position, room_end, store_ms;
-    if (!PyArg_ParseTuple(args, "y*nnO!O!LLLS", &data, &pos, &end, &PyDict_Type, &topics, &PyTuple_Type, &settings,
+    if (!PyArg_ParseTuple(args, "SnnO!O!LLLS", &data, &pos, &end, &PyDict_Type, &topics, &PyTuple_Type, &settings,
                           &position, &room_end, &store_ms, &born))
         return NULL;
-    if (pos < 0 || end < pos || end > data.len || PyTuple_GET_SIZE(settings) != 8 || position < 0 || room_end < 0) {
+    if (pos < 0 || end < pos || end > PyBytes_GET_SIZE(data) || PyTuple_GET_SIZE(settings) != 8 || position < 0
+        || room_end < 0) {
         PyErr_SetString(PyExc_ValueError, "pos, end, position, room_end or settings are out of range");
-        PyBuffer_Release(&data);
         return NULL;
     }
     Run run, *r = &run;
@@ -392,7 +391,7 @@ static PyObject *stage_frames(PyObject *self, PyObject *args) {
     r->store_ms = store_ms;
     if (!take_settings(r, settings, born)) goto out;
     r->first_room = (size_t)(end - pos) + (size_t)(end - pos) / 4 + 512; /* heads and properties grow, headers go */
-    const unsigned char *bytes = data.buf;
+    const unsigned char *bytes = (const unsigned char *)PyBytes_AS_STRING(data);
     Py_ssize_t at = pos;
     while (end - at >= 4) {
         size_t size = read32(bytes + at);
@@ -406,7 +405,6 @@ static PyObject *stage_frames(PyObject *self, PyObject *args) {
 out:
     for (int k = 0; k < r->topics_used; k++) Py_DECREF(r->topic[k].info);
     Py_XDECREF(r->record_bytes);
-    PyBuffer_Release(&data);
     PyMem_Free(r->acks.at); PyMem_Free(r->units.at); PyMem_Free(r->unit_queue.at);
     PyMem_Free(r->hashes.at); PyMem_Free(r->key_offsets.at); PyMem_Free(r->scratch.at);
     return result;

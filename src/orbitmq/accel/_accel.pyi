@@ -1,7 +1,7 @@
 from typing import Any
 
 def stage_frames(
-    data: bytes | bytearray,
+    data: bytes,
     pos: int,
     end: int,
     topics: dict[bytes, tuple[Any, ...]],

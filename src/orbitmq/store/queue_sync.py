@@ -73,6 +73,7 @@ class QueueSync:
         store_ms = store.log.committed_ms
         if position == store.mark.safe_offset:
             self._synced_to = position
+            self._fails = False
             return
         flush_log = store.durability.flush_job()
         queues = [queue for queue in store.all_queues() if queue.unsynced]
