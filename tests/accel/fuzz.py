@@ -172,6 +172,33 @@ class Fuzzer:
             at += size
         assert at == len(records)
 
+    def pull(self) -> None:
+        """Its header, mutated, and its answer, from units that point anywhere."""
+        random = self._random
+        names = (
+            "queueId",
+            "queueOffset",
+            "maxMsgNums",
+            "sysFlag",
+            "commitOffset",
+            "suspendTimeoutMillis",
+            "subVersion",
+        )
+        numbers = {name: str(random.choice((7, *_BIG))) for name in names}
+        texts = {"consumerGroup": "G" * self.mostly(3, 1000, 1020, 1030), "topic": "T", "subscription": "*"}
+        head = self.mutated(direct.header(11, texts | numbers, random.randrange(1 << 31)))
+        found = self._module.read_pull(head + b'"}', 0, len(head))
+        assert found == self._module.read_pull(head, 0, len(head))
+        segment = random.randbytes(500)
+        units = random.randrange(600).to_bytes(8, "big") + random.randrange(300).to_bytes(4, "big") + bytes(8)
+        place = (units * random.choice((0, 1, 3)), segment, 0, random.choice((500, *_BIG)), 5, 1000, None)
+        given = [random.choice(_BIG) for _ in range(5)]
+        frame, count, size = self._module.found_page(*place, (b"a",) * 6, *given)
+        records, expected = self._module.gather(*place)
+        assert (count, size) == (expected, len(records))
+        assert frame.endswith(records)
+        assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+
     def follow(self) -> None:
         """Records as a master would send them, then anything."""
         random = self._random
@@ -247,9 +274,10 @@ class Fuzzer:
             for _ in range(50):
                 self.stage()
                 self.gather()
+                self.pull()
                 self.index()
                 self.follow()
-                self.calls += 6
+                self.calls += 9
 
 
 def main() -> None:

@@ -17,6 +17,13 @@
  *     The records of a filtered pull, from the first unit on, with `count` and `bytes` found before: those whose unit has
  *     one of the 8-byte codes (None: any), and whose property pairs of these names (None: any) have the verdict True. See
  *     pick.h for the states; the key comes with PICK_UNDECIDED.
+ * read_pull(data, start, stop)
+ *         -> None | (key, opaque, queue offset, most messages, flags, offset to commit, wait ms, version, page bytes)
+ *     The header data[start:stop] of a plain pull; None is for the twin. See pull.h for the key.
+ * found_page(units, map, base, log_end, max_count, max_bytes, own, texts, high, low, offset, suggested, opaque)
+ *         -> (frame, count, bytes of records)
+ *     As gather, with the answer's header in front: `texts` around the last five numbers, the third of which is that of
+ *     the offset behind the last record.
  * follow(map, base, pos, end, topics) -> None | (new pos, store time, [(queue, units)], key hashes, key offsets)
  *     Walks over the consecutive plain records map[pos:end] of a log file that begins at log offset `base`, as far as they
  *     have the same store time and are the next ones of their queues. Topics as above; None in the place of a queue that
@@ -36,6 +43,7 @@
 #include "stage_run.h"
 #include "store_loops.h"
 #include "pick.h"
+#include "pull.h"
 
 #define MAGIC 0xDAA320A7u
 #define FIXED_BYTES 90 /* less the topic part (its length byte counts there), body and properties */
@@ -185,7 +193,7 @@ static int answer(Run *r, const Header *h, int64_t queue_id, int64_t queue_offse
     put(b, "\",\"queueOffset\":\"", 17);
     put_number(b, queue_offset);
     put(b, r->ack[1], r->ack_n[1]);
-    put_number(b, h->opaque);
+    put_number(b, h->command.opaque);
     put(b, r->ack[2], r->ack_n[2]);
     uint32_t header_n = (uint32_t)(b->used - start - 8);
     be32(be32(b->at + start, header_n + 4), header_n);
@@ -261,7 +269,7 @@ static int frame(Run *r, const unsigned char *p, size_t n) {
     size_t header_n = (size_t)p[1] << 16 | (size_t)p[2] << 8 | p[3];
     if (header_n > n - 4) return 0;
     Header h;
-    if (!read_header(p + 4, p + 4 + header_n, &h) || h.flag & 1) return 0; /* an answer that looks like a request */
+    if (!read_header(p + 4, p + 4 + header_n, &h) || h.command.flag & 1) return 0; /* an answer that looks like a request */
     const uint32_t needed = 0xFF; /* a to h */
     if ((h.seen & needed) != needed) return 0;
     int64_t queue_id, sys_flag, flag, born_ms, other;
@@ -284,7 +292,7 @@ static int frame(Run *r, const unsigned char *p, size_t n) {
     int64_t count = t->count, bytes = t->bytes, queue_offset = r->queue[q].next + r->queue[q].count;
     int done = batch ? batch_messages(r, &h, t, q, body, body_n, sys_flag, born_ms, &messages)
                      : one_message(r, &h, t, q, body, body_n, sys_flag, flag, born_ms);
-    if (done == 1 && !(h.flag & 2) && !answer(r, &h, queue_id, queue_offset, messages)) done = -1;
+    if (done == 1 && !(h.command.flag & 2) && !answer(r, &h, queue_id, queue_offset, messages)) done = -1;
     if (done != 1) {
         restore(r, &before);
         t->count = count;
@@ -416,6 +424,8 @@ static PyMethodDef methods[] = {
     {"stage_frames", stage_frames, METH_VARARGS, "Takes consecutive plain send frames; see the top of the source."},
     {"gather", gather, METH_VARARGS, "Records that units point at, from one mapped log file."},
     {"pick", pick, METH_VARARGS, "Records of a filtered pull, from one mapped log file."},
+    {"read_pull", read_pull, METH_VARARGS, "The header of a plain pull."},
+    {"found_page", found_page, METH_VARARGS, "The answer to a pull, with the records that units point at."},
     {"follow", follow, METH_VARARGS, "Walks over the plain records of another broker's log."},
     {"whole_records", whole_records, METH_VARARGS, "How much of a piece of a log is whole records."},
     {"put_index", put_index, METH_VARARGS, "Appends entries to a mapped index file; returns how many slots were first used."},

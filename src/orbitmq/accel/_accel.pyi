@@ -33,6 +33,25 @@ def gather(
     own: tuple[bytes, int, int, int] | None = None,
     /,
 ) -> tuple[bytes, int]: ...
+def read_pull(
+    data: bytes, start: int, stop: int, /
+) -> tuple[bytes, int, int, int, int, int, int, int, int] | None: ...
+def found_page(
+    units: bytes,
+    map: Any,
+    base: int,
+    log_end: int,
+    max_count: int,
+    max_bytes: int,
+    own: tuple[bytes, int, int, int] | None,
+    texts: tuple[bytes, ...],
+    high: int,
+    low: int,
+    offset: int,
+    suggested: int,
+    opaque: int,
+    /,
+) -> tuple[bytes, int, int]: ...
 def pick(
     units: bytes,
     first: int,

@@ -7,17 +7,11 @@
 
 #define UNIT_BYTES 20 /* log offset 8, record size 4, tag hash 8 */
 
-static PyObject *gather(PyObject *self, PyObject *args) {
-    PyObject *units, *records = NULL, *described = NULL, *result = NULL;
-    Py_buffer map;
-    long long base, log_end;
-    Py_ssize_t max_count, max_bytes, count = 0, total = 0;
-    Own own;
-    if (!PyArg_ParseTuple(args, "Sy*LLnn|O", &units, &map, &base, &log_end, &max_count, &max_bytes, &described)) return NULL;
-    if (!take_own(&own, described)) goto out;
-    const unsigned char *from = map.buf;
-    const unsigned char *first = (const unsigned char *)PyBytes_AS_STRING(units), *u = first;
-    Py_ssize_t most = PyBytes_GET_SIZE(units) / UNIT_BYTES;
+/* How many of the units point at records that may be sent together, and how many bytes these have. */
+static Py_ssize_t fitting(PyObject *units, const Py_buffer *map, long long base, long long log_end, Py_ssize_t max_count,
+                          Py_ssize_t max_bytes, const Own *own, Py_ssize_t *bytes) {
+    const unsigned char *from = map->buf, *u = (const unsigned char *)PyBytes_AS_STRING(units);
+    Py_ssize_t most = PyBytes_GET_SIZE(units) / UNIT_BYTES, count = 0, total = 0;
     /* One message is always allowed, as the twin has it. */
     if (max_count < 1) max_count = 1;
     if (max_count < most) most = max_count;
@@ -26,23 +20,39 @@ static PyObject *gather(PyObject *self, PyObject *args) {
     for (; count < most; count++, u += UNIT_BYTES) {
         int64_t offset = (int64_t)read64(u), size = (int32_t)read32(u + 8);
         /* A damaged unit may hold any number: nothing is added to it. */
-        if (offset < base || size <= 0 || offset - base > map.len - size || size > log_end - offset) break;
+        if (offset < base || size <= 0 || offset - base > map->len - size || size > log_end - offset) break;
         if (count && size > max_bytes - total) break;
-        if (!is_own(&own, count, from + (offset - base), (size_t)size, offset)) break;
+        if (!is_own(own, count, from + (offset - base), (size_t)size, offset)) break;
         total += (Py_ssize_t)size;
     }
-    records = PyBytes_FromStringAndSize(NULL, total);
-    if (records) {
-        unsigned char *to = (unsigned char *)PyBytes_AS_STRING(records);
-        u = first;
-        for (Py_ssize_t k = 0; k < count; k++, u += UNIT_BYTES) {
-            size_t size = read32(u + 8);
-            memcpy(to, from + ((int64_t)read64(u) - base), size);
-            to += size;
-        }
-        result = Py_BuildValue("(Nn)", records, count);
+    *bytes = total;
+    return count;
+}
+
+static void copy_records(unsigned char *to, PyObject *units, Py_ssize_t count, const Py_buffer *map, long long base) {
+    const unsigned char *from = map->buf, *u = (const unsigned char *)PyBytes_AS_STRING(units);
+    for (; count; count--, u += UNIT_BYTES) {
+        size_t size = read32(u + 8);
+        memcpy(to, from + ((int64_t)read64(u) - base), size);
+        to += size;
     }
-out:
+}
+
+static PyObject *gather(PyObject *self, PyObject *args) {
+    PyObject *units, *records, *described = NULL, *result = NULL;
+    Py_buffer map;
+    long long base, log_end;
+    Py_ssize_t max_count, max_bytes, total;
+    Own own;
+    if (!PyArg_ParseTuple(args, "Sy*LLnn|O", &units, &map, &base, &log_end, &max_count, &max_bytes, &described)) return NULL;
+    if (take_own(&own, described)) {
+        Py_ssize_t count = fitting(units, &map, base, log_end, max_count, max_bytes, &own, &total);
+        records = PyBytes_FromStringAndSize(NULL, total);
+        if (records) {
+            copy_records((unsigned char *)PyBytes_AS_STRING(records), units, count, &map, base);
+            result = Py_BuildValue("(Nn)", records, count);
+        }
+    }
     PyBuffer_Release(&map);
     return result;
 }

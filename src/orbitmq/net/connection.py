@@ -324,7 +324,9 @@ ConnectionFactory = Callable[[], Connection]
 
 def _write(transport: asyncio.Transport, parts: list[bytes], total: int) -> None:
     """Small parts are joined into one; pages of messages are too large to be copied once more."""
-    if total >= len(parts) * _LARGE_PART_BYTES:
+    if len(parts) == 1:
+        transport.write(parts[0])
+    elif total >= len(parts) * _LARGE_PART_BYTES:
         transport.writelines(parts)
     else:
-        transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+        transport.write(b"".join(parts))

@@ -7,6 +7,7 @@ A run of neighbouring records is one slice of the mapped log. Units that point a
 from __future__ import annotations
 
 import logging
+import mmap
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -45,6 +46,10 @@ SCAN_UNITS = 800
 
 _MAGIC_V2 = MESSAGE_MAGIC_V2.to_bytes(4, "big")
 _iter_units = UNIT.iter_unpack
+
+
+Place = tuple[bytes, mmap.mmap, int, int, int, int, Unchecked | None]
+"""(units, mapped log file, its first offset, the log's end, most messages, most bytes, what is to be checked)"""
 
 
 class ReadResult(NamedTuple):
@@ -88,20 +93,13 @@ class QueueReader:
         low, high = queue.min_offset, queue.max_offset
         if offset >= high or offset < low:
             return ReadResult(*_outside(offset, low, high), low, high, [], 0, 0)
-        limits = self.limits
         max_count = max(1, max_count)  # the Go client's poll asks for 0, and one message is always allowed
-        most_count = MOST_PAGE_COUNT if page_bytes > 0 else limits.memory_count
+        most_count = MOST_PAGE_COUNT if page_bytes > 0 else self.limits.memory_count
         scan = min(max_count, most_count) if wanted.is_everything else SCAN_UNITS
         units = queue.read_units(offset, scan)
         if not units:
             return ReadResult(OFFSET_FOUND_NULL, queue.next_file_offset(offset), low, high, [], 0, 0)
-        first = UNIT.unpack_from(units, 0)[0]
-        if page_bytes > 0:
-            max_bytes, max_count = min(page_bytes, MOST_PAGE_BYTES), min(max_count, MOST_PAGE_COUNT)
-        elif self._log.position - first > self._in_memory_bytes:
-            max_bytes, max_count = limits.disk_bytes, min(max_count, limits.disk_count)
-        else:
-            max_bytes, max_count = limits.memory_bytes, min(max_count, limits.memory_count)
+        max_count, max_bytes = self._bounds(UNIT.unpack_from(units, 0)[0], max_count, page_bytes)
         unchecked = None
         if offset < queue.checked_from:
             unchecked = (queue.topic_part, queue.queue_id, offset, queue.checked_from - offset)
@@ -116,6 +114,34 @@ class QueueReader:
                 status = FOUND if count else NO_MATCHED_MESSAGE
                 return ReadResult(status, offset + seen, low, high, chunks, count, size)
         return self._picked(queue, units, offset, max_count, max_bytes, wanted)
+
+    def place(self, queue: ConsumeQueue, offset: int, max_count: int, page_bytes: int) -> Place | None:
+        """Where an accelerated pull of everything finds its records; None when `read` has to look, or tell why."""
+        if not queue.min_offset <= offset < queue.max_offset:
+            return None
+        most_count = MOST_PAGE_COUNT if page_bytes > 0 else self.limits.memory_count
+        units = queue.read_units(offset, most_count if max_count > most_count else max_count)
+        if not units:
+            return None
+        commit_log = self._log
+        first = UNIT.unpack_from(units, 0)[0]
+        base = commit_log.series.base_of(first)
+        if base is None:
+            return None
+        max_count, max_bytes = self._bounds(first, max_count, page_bytes)
+        unchecked = None
+        if offset < queue.checked_from:
+            unchecked = (queue.topic_part, queue.queue_id, offset, queue.checked_from - offset)
+        return units, commit_log.series.map(base), base, commit_log.position, max_count, max_bytes, unchecked
+
+    def _bounds(self, first: int, max_count: int, page_bytes: int) -> tuple[int, int]:
+        """How many messages and bytes a pull gets that begins at this place of the log."""
+        limits = self.limits
+        if page_bytes > 0:
+            return min(max_count, MOST_PAGE_COUNT), min(page_bytes, MOST_PAGE_BYTES)
+        if self._log.position - first > self._in_memory_bytes:
+            return min(max_count, limits.disk_count), limits.disk_bytes
+        return min(max_count, limits.memory_count), limits.memory_bytes
 
     def _plain_run(
         self, units: bytes, max_count: int, max_bytes: int, unchecked: Unchecked | None = None

@@ -1,0 +1,103 @@
+"""What the pulls of one consumer group at one queue have in common, checked once and remembered.
+
+A lane holds as long as everything it was checked against is still the same object: tables replace settings and
+subscriptions, they do not change them. So there is nothing to tell a lane when something changes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orbitmq.broker.groups import GroupConfig
+from orbitmq.broker.topic_config import TopicConfig
+from orbitmq.store.consume_queue import ConsumeQueue
+from orbitmq.wire.bodies import SubscriptionData
+from orbitmq.wire.codes import Perm, PullFlag
+
+if TYPE_CHECKING:
+    from orbitmq.broker.broker import Broker
+
+MOST_LANES = 20_000
+"""A peer may invent groups and expressions: with more than these all are forgotten."""
+
+
+class Lane:
+    """A group that reads everything from a queue."""
+
+    __slots__ = ("_group", "_model", "_subscription", "_topic", "group", "queue", "queue_id", "topic")
+
+    def __init__(
+        self,
+        queue: ConsumeQueue,
+        topic: TopicConfig,
+        group: GroupConfig,
+        subscription: SubscriptionData | None,
+        model: str,
+    ) -> None:
+        """Without a subscription for pulls that bring their own."""
+        self.queue = queue
+        self.queue_id = queue.queue_id
+        self.topic = topic.name
+        self.group = group.name
+        self._topic = topic
+        self._group = group
+        self._subscription = subscription
+        self._model = model
+
+    def holds(self, broker: Broker, flags: int, sub_version: int) -> bool:
+        """Whether the checks of this lane would end as they did, for a pull with these flags and this version."""
+        config = broker.config
+        if config.is_slave or config.slave_read_enable or not config.broker_permission & Perm.READ:
+            return False
+        if broker.topics.table.get(self.topic) is not self._topic:
+            return False
+        if broker.groups.table.get(self.group) is not self._group:
+            return False
+        if broker.store.find_queue(self.topic, self.queue_id) is not self.queue:
+            return False
+        subscription = self._subscription
+        if subscription is None:
+            return flags & PullFlag.SUBSCRIPTION != 0
+        if flags & PullFlag.SUBSCRIPTION or sub_version > subscription.sub_version:
+            return False
+        consumers = broker.clients.consumer_group(self.group)
+        return (
+            consumers is not None
+            and consumers.message_model == self._model
+            and consumers.subscriptions.get(self.topic) is subscription
+        )
+
+
+class Lanes:
+    """By the key that the accelerator reads from a pull."""
+
+    __slots__ = ("_broker", "_lanes")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._lanes: dict[bytes, Lane] = {}
+
+    def find(self, key: bytes, flags: int, sub_version: int) -> Lane | None:
+        lane = self._lanes.get(key)
+        if lane is None or lane.holds(self._broker, flags, sub_version):
+            return lane
+        del self._lanes[key]
+        return None
+
+    def remember(self, key: bytes, group: str, topic: str, queue_id: int, flags: int) -> None:
+        """A pull of everything has just been found good."""
+        broker = self._broker
+        queue = broker.store.find_queue(topic, queue_id)
+        topic_config, group_config = broker.topics.get(topic), broker.groups.get(group)
+        if queue is None or topic_config is None or group_config is None:
+            return
+        subscription, model = None, ""
+        if not flags & PullFlag.SUBSCRIPTION:
+            consumers = broker.clients.consumer_group(group)
+            subscription = consumers.subscriptions.get(topic) if consumers is not None else None
+            if consumers is None or subscription is None:
+                return
+            model = consumers.message_model
+        if len(self._lanes) >= MOST_LANES:
+            self._lanes.clear()
+        self._lanes[key] = Lane(queue, topic_config, group_config, subscription, model)
