@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("orbitmq.broker")
 
 DIRECTORY: Final = "timers"
-POLL_MS: Final = 50
-"""How soon messages are noticed that came without a word: a level's shortest delay is twenty times that."""
+POLL_MS: Final = 250
+"""How soon messages are noticed that came without a word: a level's shortest delay is four times that."""
 SOURCE_BATCH: Final = 64
 UNFLUSHED_BYTES: Final = 8 << 20
 """Deliveries wait when so much of the log is not on the device yet."""
