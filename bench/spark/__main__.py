@@ -38,6 +38,7 @@ from bench.spark.load import (
     QUERIES,
     SIDES,
     STREAM,
+    WARM_RUNS,
     WRITE,
     Load,
     Step,
@@ -91,7 +92,9 @@ def setting_of(args: argparse.Namespace) -> str:
         f"{time.strftime('%Y-%m-%d')}, {args.rounds} round{'s' if args.rounds > 1 else ''} on {machine}; "
         f"{', '.join(versions)}; "
         f"{args.load.messages:,} messages a query, 8 queues or partitions; our readers are given the columns that "
-        "the query needs. CPU is that of driver, Java and Python workers, and of the broker."
+        f"the query needs; before its figures every side runs a query {WARM_RUNS} times on a small topic, once on "
+        "its own, and once more on the small one before each figure. CPU is that of driver, Java and Python workers, "
+        "and of the broker."
     )
 
 

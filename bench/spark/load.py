@@ -44,6 +44,9 @@ LABELS: Final = 16
 """Different labels: a tag here, the record's key at Kafka."""
 GROWTH_BYTES: Final = 128
 CORES: Final = 2
+WARM_RUNS: Final = 20
+"""Of a query on a small topic before its first figure in a driver's life. One on the topic itself follows, and one more
+on the small topic goes before every figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class Load:
     growth: tuple[int, ...] = (1_000_000, 2_000_000, 4_000_000, 8_000_000)
     written: int = 100_000
     repeats: int = 2
-    """How often a query is measured in the life of a driver, after some runs on a smaller topic."""
+    """How often a query is measured in the life of a driver, after those that only warm it."""
     latency_s: float = 30.0
     latency_rate: float = 10.0
     """Messages a second while the latency is measured."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orbitmq.spark.columns import decode_page
+from orbitmq.spark import columns as columns_module
+from orbitmq.spark.columns import decode_page, decode_parts
 from orbitmq.spark.errors import SourceError
-from orbitmq.spark.records import record_starts
+from orbitmq.spark.records import Heads, record_starts
 from orbitmq.spark.schema import ALL_COLUMNS, COLUMNS, arrow_schema, ddl
+from orbitmq.spark.spans import as_bytes
 from orbitmq.wire.batch import encode_batch
 from orbitmq.wire.codes import SysFlag
 from orbitmq.wire.compression import Compression, compress
@@ -84,6 +87,20 @@ def test_any_choice_of_columns_gives_just_these(parts: list[bytes], columns: lis
     assert batch_rows(batch) == plain_rows(page, columns, topic="given")
 
 
+def parts_of(page: bytes, columns: tuple[str, ...], part_bytes: int) -> list[pa.RecordBatch]:
+    heads = Heads(as_bytes(page), record_starts(page))
+    with patch.object(columns_module, "PART_BYTES", part_bytes):
+        return list(decode_parts(page, columns=columns, topic=None, broker=None, heads=heads))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(records(), max_size=12), st.integers(1, 200))
+def test_a_page_in_parts_has_the_rows_of_the_whole(parts: list[bytes], part_bytes: int) -> None:
+    page = b"".join(parts)
+    rows = [row for batch in parts_of(page, ALL_COLUMNS, part_bytes) for row in batch_rows(batch)]
+    assert rows == plain_rows(page)
+
+
 def simple(offset: int, *, body: bytes = b"body", **changes: Any) -> bytes:
     fields: dict[str, Any] = {
         "topic": "T",
@@ -102,6 +119,25 @@ def test_long_runs_of_one_size_are_found_like_mixed_ones() -> None:
         expected.append(pos)
         pos += len(part)
     assert record_starts(b"".join(parts)).tolist() == expected
+
+
+def test_parts_are_about_as_large_as_asked_for_and_alike() -> None:
+    page = b"".join(simple(i, body=b"x" * 100) for i in range(95))
+    batches = parts_of(page, ("body", "queue_offset"), 1000)
+    assert [batch.num_rows for batch in batches] == [9, 10] * 4 + [9, 10]
+    assert [number for batch in batches for number in batch.column(1).to_pylist()] == list(range(95))
+    assert len(parts_of(page, ("queue_offset",), 1000)) == 1, "without bodies there is nothing to cut"
+    empty = b"".join(simple(i, body=b"") for i in range(5))
+    assert [batch.num_rows for batch in parts_of(empty, ("body",), 1000)] == [5]
+
+
+def test_damage_is_found_before_the_first_part_is_handed_out() -> None:
+    damaged = bytearray(simple(9))
+    damaged[84] ^= 0x7F
+    page = b"".join(simple(i) for i in range(9)) + bytes(damaged)
+    heads = Heads(as_bytes(page), record_starts(page))
+    with patch.object(columns_module, "PART_BYTES", 4), pytest.raises(SourceError, match="damaged at byte"):
+        decode_parts(page, columns=("body",), topic=None, broker=None, heads=heads)
 
 
 def test_a_window_keeps_only_its_offsets_in_every_layout() -> None:

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from orbitmq.spark import columns, store_reader
 from orbitmq.spark.errors import BadOption, DataLost, SourceError
 from orbitmq.spark.schema import ALL_COLUMNS
 from orbitmq.spark.store_batch import StorePartition, StoreReader
 from orbitmq.spark.store_reader import read_store
 from orbitmq.spark.store_source import parse_store_options
 from orbitmq.store.inner_message import InnerMessage
+from orbitmq.wire.compression import Compression, compress
 from orbitmq.wire.message import Message
 from orbitmq.wire.topics import is_system_topic
 from tests.spark.plain import batch_rows, plain_row
@@ -100,6 +102,29 @@ def test_a_running_broker_s_store_has_what_its_queue_files_lack(tmp_path: Path) 
         late = rows_of(tmp_path / "s", tags="A", subscribe="Alpha")
         assert sum(row["body"].startswith(b"late") for row in late) == 30
         assert rows_of(tmp_path / "s") == expected(read_all(store))
+    finally:
+        store.close()
+
+
+def test_bodies_come_in_parts_and_compressed_ones_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "PART_BYTES", 4000)
+    monkeypatch.setattr(store_reader, "PACKED_ROWS", 3)
+    monkeypatch.setattr(store_reader, "MOST_MAPPED", 1)
+    store = open_small(tmp_path / "s")
+    try:
+        fill(store, 150)
+        for number in range(20):
+            kind = Compression.ZLIB
+            body = compress(b"packed %d" % number * 100, kind)
+            message = InnerMessage("Packed", 0, body, b"TAGS\x01A", sys_flag=kind.sys_flag)
+            store.put(message.index_properties())
+        store.durability.kick()
+        assert rows_of(tmp_path / "s") == expected(read_all(store))
+        assert rows_of(tmp_path / "s", ("body", "tags")) == [
+            {name: row[name] for name in ("body", "tags")} for row in expected(read_all(store))
+        ]
     finally:
         store.close()
 

@@ -8,14 +8,16 @@ twin of this module is `wire.message.decode_records`; tests compare the two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orbitmq.spark.alike_properties import alike_values
 from orbitmq.spark.errors import SourceError
 from orbitmq.spark.property_columns import PropertyColumns
 from orbitmq.spark.records import Heads, Records, layout_groups, record_starts
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 # Spark's timestamps go from year 1 to 9999; a producer may have written anything.
 _FIRST_MS: Final = -62_135_596_800_000
 _LAST_MS: Final = 253_402_300_799_999
+
+PART_BYTES: Final = 2 << 20
+"""Of bodies in a batch. With a quarter of it or less, what each batch costs in Python was more than it saved."""
 
 _HEX: Final = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), dtype=np.uint16)
 
@@ -54,6 +59,42 @@ def decode_page(
     `topic` is that of all records, if it is known. `window` keeps only queue offsets from its first up to before
     its second number; `tags` only messages with one of these.
     """
+    wanted = (*columns, "tags") if tags and "tags" not in columns else columns
+    batch = _decoded(_groups(page, heads), wanted, topic, broker, window)
+    if tags:
+        chosen = pc.is_in(batch.column("tags"), pa.array(sorted(tags), pa.string()))
+        batch = batch.filter(chosen).select(list(columns))
+    return batch
+
+
+def decode_parts(
+    page: Any, *, columns: Sequence[str], topic: str | None, broker: str | None, heads: Heads
+) -> Iterable[pa.RecordBatch]:
+    """The same in batches of about `PART_BYTES`. All that can be wrong with the page is found before the first."""
+    groups = _groups(page, heads)
+    records = groups[0][0]
+    made = _Columns(records, topic, broker, all_properties="properties" in columns)
+    if len(groups) > 1 or "body" not in columns or made.packed.any():
+        return (_decoded(groups, columns, topic, broker, None),)
+    size = int((records.body_ends - records.body_begins).sum())
+    arrays = [None if name == "body" else made.column(name) for name in columns]
+    return _parts(made, arrays, arrow_schema(columns), min(-(-size // PART_BYTES), len(records)))
+
+
+def _parts(
+    made: _Columns, arrays: Sequence[pa.Array | None], schema: pa.Schema, count: int
+) -> Iterator[pa.RecordBatch]:
+    rows = len(made)
+    borders = [rows * number // count for number in range(count + 1)] if count else [0, rows]
+    for first, last in pairwise(borders):
+        columns = [
+            made.stored_bodies(slice(first, last)) if array is None else array.slice(first, last - first)
+            for array in arrays
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _groups(page: Any, heads: Heads | None) -> list[tuple[Records, npt.NDArray[np.int64]]]:
     data = as_bytes(page)
     if heads is None:
         heads = Heads(data, record_starts(page))
@@ -61,12 +102,7 @@ def decode_page(
     if inner.any():
         data, starts = unwrapped(data, heads.starts, inner)
         heads = Heads(data, starts)
-    wanted = (*columns, "tags") if tags and "tags" not in columns else columns
-    batch = _decoded(layout_groups(data, heads), wanted, topic, broker, window)
-    if tags:
-        chosen = pc.is_in(batch.column("tags"), pa.array(sorted(tags), pa.string()))
-        batch = batch.filter(chosen).select(list(columns))
-    return batch
+    return layout_groups(data, heads)
 
 
 def _decoded(
@@ -85,7 +121,7 @@ def _decoded(
             inside = (offsets >= window[0]) & (offsets < window[1])
             if not inside.all():
                 records, rows = records.subset(inside), rows[inside]
-        made = _Columns(records, topic, broker)
+        made = _Columns(records, topic, broker, all_properties="properties" in columns)
         batches.append(pa.RecordBatch.from_arrays([made.column(name) for name in columns], schema=schema))
         order.append(rows)
     if len(batches) == 1:
@@ -97,10 +133,16 @@ def _decoded(
 class _Columns:
     """The columns of records of one layout."""
 
-    def __init__(self, records: Records, topic: str | None, broker: str | None) -> None:
+    def __init__(
+        self, records: Records, topic: str | None, broker: str | None, *, all_properties: bool
+    ) -> None:
         self._records = records
         self._topic = topic
         self._broker = broker
+        self._all_properties = all_properties
+
+    def __len__(self) -> int:
+        return len(self._records)
 
     def column(self, name: str) -> pa.Array:
         return _BUILDERS[name](self)
@@ -109,6 +151,14 @@ class _Columns:
     def _properties(self) -> PropertyColumns:
         records = self._records
         return PropertyColumns(records.data, records.properties_begins, records.properties_ends)
+
+    def _property(self, name: bytes) -> pa.Array:
+        if not self._all_properties:  # which are split once for all of them
+            records = self._records
+            found = alike_values(records.data, records.properties_begins, records.properties_ends, name)
+            if found is not None:
+                return found
+        return self._properties.value(name)
 
     def topic(self) -> pa.Array:
         records = self._records
@@ -127,7 +177,7 @@ class _Columns:
         return pa.array(self._records.queue_offsets)
 
     def msg_id(self) -> pa.Array:
-        ids = self._properties.value(b"UNIQ_KEY")
+        ids = self._property(b"UNIQ_KEY")
         return pc.coalesce(ids, self.offset_msg_id()) if ids.null_count else ids
 
     def offset_msg_id(self) -> pa.Array:
@@ -142,14 +192,23 @@ class _Columns:
         return pa.Array.from_buffers(pa.string(), len(records), buffers)
 
     def body(self) -> pa.Array:
-        records = self._records
-        bodies = take_spans(records.data, records.body_begins, records.body_ends, pa.binary())
-        packed = records.sys_flags & SysFlag.COMPRESSED != 0
-        if not packed.any():
+        bodies = self.stored_bodies(slice(None))
+        if not self.packed.any():
             return bodies
-        places = np.flatnonzero(packed)
+        places = np.flatnonzero(self.packed)
         plain = [self._unpacked(int(place), bodies[int(place)].as_py()) for place in places]
-        return pc.replace_with_mask(bodies, pa.array(packed), pa.array(plain, pa.binary()))
+        return pc.replace_with_mask(bodies, pa.array(self.packed), pa.array(plain, pa.binary()))
+
+    def stored_bodies(self, rows: slice) -> pa.Array:
+        """As they lie in the records."""
+        records = self._records
+        return take_spans(records.data, records.body_begins[rows], records.body_ends[rows], pa.binary())
+
+    @cached_property
+    def packed(self) -> npt.NDArray[np.bool_]:
+        """Which bodies are compressed."""
+        found: npt.NDArray[np.bool_] = self._records.sys_flags & SysFlag.COMPRESSED != 0
+        return found
 
     def _unpacked(self, row: int, body: bytes) -> bytes:
         records = self._records
@@ -163,10 +222,10 @@ class _Columns:
             ) from error
 
     def tags(self) -> pa.Array:
-        return self._properties.value(b"TAGS")
+        return self._property(b"TAGS")
 
     def keys(self) -> pa.Array:
-        return self._properties.value(b"KEYS")
+        return self._property(b"KEYS")
 
     def properties(self) -> pa.Array:
         return self._properties.maps

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orbitmq.spark")
 
-MOST_PER_PULL: Final = 4096
+# What an OrbitMQ broker answers at most: each page costs its reader something beside its messages.
+MOST_PER_PULL: Final = 8192
 # Brokers look at so many units for one filtered pull, so a larger window would always need a second one.
 FILTERED_WINDOW: Final = 800
 SMALLEST_WINDOW: Final = 32

@@ -106,7 +106,7 @@ class Heads:
             return np.empty(0, dtype)
         return np.ndarray(len(self.starts), np.dtype(dtype), self._block, place, (HEAD_BYTES,))
 
-    def subset(self, chosen: npt.NDArray[Any]) -> Heads:
+    def subset(self, chosen: npt.NDArray[Any] | slice) -> Heads:
         return Heads(self._data, self.starts[chosen], self._block[chosen])
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from orbitmq.spark.columns import decode_page
+from orbitmq.spark.columns import decode_page, decode_parts
 from orbitmq.spark.errors import DataLost, SourceError
 from orbitmq.spark.reading import joined_batches
 from orbitmq.spark.records import Heads
@@ -31,6 +31,7 @@ from orbitmq.spark.store_queues import (
 )
 from orbitmq.store.log_scan import FileBytes
 from orbitmq.store.store_files import COMMIT_LOG, StoreFiles, segment_path
+from orbitmq.wire.codes import SysFlag
 from orbitmq.wire.message import (
     FIXED_BYTES,
     MAGIC_AT,
@@ -39,6 +40,7 @@ from orbitmq.wire.message import (
     PHYSICAL_OFFSET_AT,
     QUEUE_ID_AT,
     QUEUE_OFFSET_AT,
+    SYS_FLAG_AT,
     RecordKind,
     check_record,
 )
@@ -49,8 +51,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orbitmq.spark")
 
-CHUNK_BYTES: Final = 4 << 20
+# Looked at together; their bodies are then handed on in smaller batches.
+CHUNK_BYTES: Final = 32 << 20
 CHUNK_ROWS: Final = 16_384
+PACKED_ROWS: Final = 1024
+MOST_MAPPED: Final = 64
 # Codes up to here are addresses of ext units, which keep the tag's hash elsewhere.
 MAX_EXT_ADDRESS: Final = -0x80000001
 
@@ -98,8 +103,7 @@ class _Reader:
     def __init__(self, settings: StoreSettings, files: StoreFiles) -> None:
         self._settings = settings
         self._files = files
-        self._base = -1
-        self._mapped: FileBytes = b""
+        self._mapped: dict[int, FileBytes] = {}
 
     def batches(self, piece: StoreSlice) -> Iterator[pa.RecordBatch]:
         for first, units in self._units(piece):
@@ -114,9 +118,7 @@ class _Reader:
             if not there.all():
                 offsets, sizes, numbers = offsets[there], sizes[there], numbers[there]
             for chunk in _chunks(offsets, sizes, self._settings.log_file_bytes):
-                batch = self._chunk(piece, offsets[chunk], sizes[chunk], numbers[chunk])
-                if batch is not None:
-                    yield batch
+                yield from self._chunk(piece, offsets[chunk], sizes[chunk], numbers[chunk])
 
     def _units(self, piece: StoreSlice) -> Iterator[tuple[int, npt.NDArray[np.void]]]:
         """Runs of units of the slice, each with the offset of its first."""
@@ -161,17 +163,17 @@ class _Reader:
         offsets: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
         numbers: npt.NDArray[np.int64],
-    ) -> pa.RecordBatch | None:
+    ) -> Iterator[pa.RecordBatch]:
         base = int(offsets[0]) // self._settings.log_file_bytes * self._settings.log_file_bytes
         try:
             mapped = self._file(base)
         except OSError as error:
             self._missing(piece, numbers, f"their file of the log is gone: {error}")
-            return None
+            return
         data = as_bytes(mapped)
         if len(data) < FIXED_BYTES:
             self._missing(piece, numbers, "their file of the log is cut short")
-            return None
+            return
         starts = offsets - base
         heads, own = _own_records(data, base, starts, sizes, piece, numbers)
         if not own.all():
@@ -180,8 +182,21 @@ class _Reader:
         checked = self._settings.check_from
         if checked is not None and len(heads.starts) and base + int(heads.starts[-1]) >= checked:
             heads, numbers = self._sound(piece, mapped, heads, numbers)
-        if not len(heads.starts):
-            return None
+        for run in self._runs(heads):
+            yield from self._sound_batches(piece, mapped, heads.subset(run), numbers[run])
+
+    def _runs(self, heads: Heads) -> Sequence[slice]:
+        """All rows, or fewer at a time where bodies are compressed: they grow when they are read."""
+        rows = len(heads.starts)
+        flags = heads.field(SYS_FLAG_AT, ">i4")
+        if "body" not in self._settings.columns or not (flags & SysFlag.COMPRESSED).any():
+            return [slice(0, rows)] if rows else []
+        return [slice(first, first + PACKED_ROWS) for first in range(0, rows, PACKED_ROWS)]
+
+    def _sound_batches(
+        self, piece: StoreSlice, mapped: FileBytes, heads: Heads, numbers: npt.NDArray[np.int64]
+    ) -> Iterable[pa.RecordBatch]:
+        data = as_bytes(mapped)
         try:
             return self._decoded(data, piece, heads)
         except SourceError:
@@ -189,18 +204,16 @@ class _Reader:
             sound, _ = self._sound(piece, mapped, heads, numbers)
             if len(sound.starts) == len(heads.starts):
                 raise
-            return self._decoded(data, piece, sound) if len(sound.starts) else None
+            return self._decoded(data, piece, sound) if len(sound.starts) else ()
 
-    def _decoded(self, data: npt.NDArray[np.uint8], piece: StoreSlice, heads: Heads) -> pa.RecordBatch:
-        settings = self._settings
-        return decode_page(
-            data,
-            columns=settings.columns,
-            topic=piece.topic,
-            broker=settings.broker,
-            heads=heads,
-            tags=settings.tags,
-        )
+    def _decoded(
+        self, data: npt.NDArray[np.uint8], piece: StoreSlice, heads: Heads
+    ) -> Iterable[pa.RecordBatch]:
+        columns, tags = self._settings.columns, self._settings.tags
+        topic, broker = piece.topic, self._settings.broker
+        if not tags:
+            return decode_parts(data, columns=columns, topic=topic, broker=broker, heads=heads)
+        return (decode_page(data, columns=columns, topic=topic, broker=broker, heads=heads, tags=tags),)
 
     def _sound(
         self, piece: StoreSlice, mapped: FileBytes, heads: Heads, numbers: npt.NDArray[np.int64]
@@ -213,15 +226,14 @@ class _Reader:
         return heads.subset(sound), numbers[sound]
 
     def _file(self, base: int) -> FileBytes:
-        if base != self._base:
-            self._release()
-            self._mapped = self._files.map(segment_path(COMMIT_LOG, base))
-            self._base = base
-        return self._mapped
-
-    def _release(self) -> None:
-        # Batches are copies, but a view may still wait for the collector; the map then closes with it.
-        self._base, self._mapped = -1, b""
+        """Mapped once for all queues of the task: their records lie between each other, and the same pages are read."""
+        mapped = self._mapped.get(base)
+        if mapped is None:
+            if len(self._mapped) >= MOST_MAPPED:
+                # Batches are copies, but a view may still wait for the collector; the map then closes with it.
+                del self._mapped[next(iter(self._mapped))]
+            mapped = self._mapped[base] = self._files.map(segment_path(COMMIT_LOG, base))
+        return mapped
 
     def _missing(self, piece: StoreSlice, numbers: npt.NDArray[np.int64], why: str) -> None:
         for run in np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1):
