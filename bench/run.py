@@ -24,7 +24,6 @@ from typing import Any
 
 from bench import plan, report
 from bench.brokers import Broker, JavaBroker, OrbitBroker, anonymous_memory_mb
-from bench.memory_fill import MemoryFill
 from bench.memory_limit import memory_limit
 from bench.pairs import JavaPair, OrbitPair, SlaveWatch
 
@@ -38,15 +37,12 @@ PAIRS = (OrbitPair, JavaPair)
 
 
 def measure(args: argparse.Namespace, scratch: Path) -> Iterator[dict[str, Any]]:
-    memory = MemoryFill(scratch)
     for round_number in range(1, args.rounds + 1):
         for life in plan.lives(args.scenarios, args.sizes, args.effort):
             about = {"round": round_number, "flush": life.flush}
             settings = {**plan.SETTINGS, "flushDiskType": life.flush}
             for label in (report.OURS, report.JAVA):
                 store = scratch / f"{label}-{round_number}-{life.name}"
-                if args.fill_memory:
-                    memory.fill()
                 for line in lived(label, life, store, settings):
                     yield {**line, **about}
                 shutil.rmtree(store, ignore_errors=True)
@@ -122,8 +118,6 @@ def setting_of(args: argparse.Namespace) -> str:
     effort = f"{args.effort.duration_s} s a figure after {args.effort.warmup_s} s of warm-up"
     if args.memory:
         machine += f", {args.memory} GB of memory for brokers, client and page cache"
-    else:
-        machine += ", memory filled with cached pages" if args.fill_memory else ", memory empty before"
     return (
         f"{time.strftime('%Y-%m-%d')}, {args.rounds} rounds on {machine}; {versions}; {effort}; drains of "
         f"{args.effort.drain_count:,} messages, behind a filter {args.effort.filter_count:,}; at most "
@@ -162,11 +156,6 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="for brokers, client and page cache together (no limit)",
     )
     parser.add_argument(
-        "--empty-memory",
-        action="store_true",
-        help="leave free memory free, instead of filling it with cached pages as on a machine that has been up",
-    )
-    parser.add_argument(
         "--from",
         dest="raw",
         type=Path,
@@ -181,7 +170,6 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     args.effort = dataclasses.replace(
         effort, duration_s=args.duration or effort.duration_s, warmup_s=args.warmup or effort.warmup_s
     )
-    args.fill_memory = not args.empty_memory and not args.memory
     full = (args.scenarios, args.sizes, args.quick) == (
         plan.SCENARIOS,
         plan.SIZES,
