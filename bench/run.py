@@ -1,7 +1,8 @@
 """Runs the comparison: `python -m bench.run [--quick] [--scenarios sync,push] [--sizes 128] [--rounds 3]`.
 
-Each round gives both brokers a life each, one after the other, on a fresh store with the same settings; for the
-`pair-` scenarios a life with a slave.
+In a round both brokers live side by side, each on a fresh store with the same settings and with a client of its own,
+and take turns, pass by pass: what disturbs one meets the other as well. The table has the medians over passes and
+rounds. The `pair-` scenarios have a life with a slave for each, one after the other.
 Raw lines go to `bench/results/`, the table of ratios to the screen and, after a full run, into
 `docs/performance.md`.
 """
@@ -13,12 +14,11 @@ import dataclasses
 import json
 import os
 import platform
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,11 @@ from bench import plan, report
 from bench.brokers import Broker, JavaBroker, OrbitBroker, anonymous_memory_mb
 from bench.memory_limit import memory_limit
 from bench.pairs import JavaPair, OrbitPair, SlaveWatch
+from bench.turns import client_command, taking_turns
 
 HERE = Path(__file__).resolve().parent
-CLIENT = HERE / "client" / "bench.sh"
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "performance.md"
-CLIENT_LIMIT_S = 3600
 BROKERS = (OrbitBroker, JavaBroker)
 PAIRS = (OrbitPair, JavaPair)
 
@@ -41,40 +40,37 @@ def measure(args: argparse.Namespace, scratch: Path) -> Iterator[dict[str, Any]]
         for life in plan.lives(args.scenarios, args.sizes, args.effort):
             about = {"round": round_number, "flush": life.flush}
             settings = {**plan.SETTINGS, "flushDiskType": life.flush}
-            for label in (report.OURS, report.JAVA):
-                store = scratch / f"{label}-{round_number}-{life.name}"
-                for line in lived(label, life, store, settings):
+            with tempfile.TemporaryDirectory(prefix=f"{life.name}-", dir=scratch) as stores:
+                lived = side_by_side if not life.role else one_after_the_other
+                for line in lived(life, Path(stores), settings):
                     yield {**line, **about}
-                shutil.rmtree(store, ignore_errors=True)
 
 
-def lived(label: str, life: plan.Life, store: Path, settings: dict[str, str]) -> Iterator[dict[str, Any]]:
-    if not life.role:
-        broker_type = next(each for each in BROKERS if each.label == label)
-        yield from one_life(broker_type(store, settings), life.runs)
-        return
-    pair_type = next(each for each in PAIRS if each.label == label)
-    pair = pair_type(store, {**settings, "brokerRole": life.role})
-    for line in one_life_of_two(pair, life.runs):
-        yield {**line, "role": life.role}
+def side_by_side(life: plan.Life, stores: Path, settings: dict[str, str]) -> Iterator[dict[str, Any]]:
+    with ExitStack() as running:
+        brokers: list[Broker] = []
+        for kind in BROKERS:
+            broker = kind(stores / kind.label, settings)
+            broker.start()
+            running.callback(broker.stop)
+            # Java allocates on while it looks idle; a moment later the figure has settled for both.
+            time.sleep(2)
+            yield {
+                "scenario": "process",
+                "label": broker.label,
+                "ready_ms": broker.ready_ms,
+                "idle_anon_mb": anonymous_memory_mb(broker.pid),
+            }
+            brokers.append(broker)
+        for run in life.runs:
+            yield from taking_turns([client_command(broker, run) for broker in brokers])
 
 
-def one_life(broker: Broker, runs: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
-    broker.start()
-    try:
-        # Java allocates on while it looks idle; a moment later the figure has settled for both.
-        time.sleep(2)
-        idle = anonymous_memory_mb(broker.pid)
-        yield {
-            "scenario": "process",
-            "label": broker.label,
-            "ready_ms": broker.ready_ms,
-            "idle_anon_mb": idle,
-        }
-        for run in runs:
-            yield from client_lines(broker, run)
-    finally:
-        broker.stop()
+def one_after_the_other(life: plan.Life, stores: Path, settings: dict[str, str]) -> Iterator[dict[str, Any]]:
+    for kind in PAIRS:
+        pair = kind(stores / kind.label, {**settings, "brokerRole": life.role})
+        for line in one_life_of_two(pair, life.runs):
+            yield {**line, "role": life.role}
 
 
 def one_life_of_two(pair: OrbitPair | JavaPair, runs: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
@@ -83,39 +79,18 @@ def one_life_of_two(pair: OrbitPair | JavaPair, runs: Sequence[Sequence[str]]) -
     try:
         with SlaveWatch(pair) as watch:
             for run in runs:
-                for line in client_lines(pair, run):
+                for line in taking_turns([client_command(pair, run)]):
                     yield watch.completed(line)
     finally:
         pair.stop()
 
 
-def client_lines(broker: Broker, run: Sequence[str]) -> Iterator[dict[str, Any]]:
-    command = [
-        str(CLIENT),
-        "-n",
-        broker.namesrv,
-        "--broker-pid",
-        str(broker.pid),
-        "--label",
-        broker.label,
-        *run,
-    ]
-    started = time.monotonic()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
-        assert client.stdout is not None
-        for text in client.stdout:
-            if text.startswith("{"):
-                yield json.loads(text)
-            if time.monotonic() - started > CLIENT_LIMIT_S:
-                client.kill()
-    if client.returncode != 0:
-        raise SystemExit(f"the benchmark client ended with status {client.returncode}: {' '.join(command)}")
-
-
 def setting_of(args: argparse.Namespace) -> str:
     machine = f"{os.cpu_count()} cores ({cpu_model()}), {platform.system()} {platform.release()}"
     versions = f"CPython {platform.python_version()}, Java broker 4.9.7, official client 4.9.8"
-    effort = f"{args.effort.duration_s} s a figure after {args.effort.warmup_s} s of warm-up"
+    effort = (
+        f"{args.effort.passes} passes of {args.effort.duration_s} s after {args.effort.warmup_s} s of warm-up"
+    )
     if args.memory:
         machine += f", {args.memory} GB of memory for brokers, client and page cache"
     return (
@@ -143,6 +118,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--scenarios", type=names, default=plan.SCENARIOS, help=",".join(plan.SCENARIOS))
     parser.add_argument("--sizes", type=numbers, default=plan.SIZES, help="body sizes in bytes")
     parser.add_argument("--rounds", type=int, default=2, help="lives of each broker (2)")
+    parser.add_argument("--passes", type=int, help="of each figure, instead of the plan's")
     parser.add_argument("--duration", type=int, help="seconds a figure, instead of the plan's")
     parser.add_argument("--warmup", type=int, help="seconds of warm-up, instead of the plan's")
     parser.add_argument(
@@ -168,7 +144,10 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     effort = plan.QUICK if args.quick else plan.FULL
     args.effort = dataclasses.replace(
-        effort, duration_s=args.duration or effort.duration_s, warmup_s=args.warmup or effort.warmup_s
+        effort,
+        passes=args.passes or effort.passes,
+        duration_s=args.duration or effort.duration_s,
+        warmup_s=args.warmup or effort.warmup_s,
     )
     full = (args.scenarios, args.sizes, args.quick) == (
         plan.SCENARIOS,

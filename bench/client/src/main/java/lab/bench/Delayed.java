@@ -97,13 +97,18 @@ final class Delayed {
                 long from = probe.settle(300)[0];
                 current.set(new Pass(from));
                 DefaultMQPushConsumer c = consumer(topic);
+                env.turn();
                 // Every pass goes to its end, the unreported ones of the warm-up too: nothing is left over.
                 long warmUntil = System.nanoTime() + env.warmup() * 1_000_000_000L;
                 while (System.nanoTime() < warmUntil) {
                     pass(p, probe, topic, size, from, false);
                     from += limit;
                 }
-                pass(p, probe, topic, size, from, true);
+                for (int number = 0; number < env.passes; number++) {
+                    env.turn();
+                    pass(p, probe, topic, size, from, true);
+                    from += limit;
+                }
                 c.shutdown();
             }
             p.shutdown();

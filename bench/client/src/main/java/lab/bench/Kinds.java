@@ -51,6 +51,7 @@ final class Kinds {
         boolean warm = false;
         for (int size : sizes) {
             String topic = env.topicPrefix + "_" + name + "_" + size;
+            env.turn();
             fill(topic, size, count, dress);
             PushDrain drain = new PushDrain(env, name, topic, size, count, step, shape);
             long warmUntil = System.nanoTime() + (warm ? 0 : env.warmup() * 1_000_000_000L);
@@ -58,7 +59,10 @@ final class Kinds {
                 drain.run(selector, orderly);
             }
             warm = true;
-            drain.run(selector, orderly).print();
+            for (int pass = 0; pass < env.passes; pass++) {
+                env.turn();
+                drain.run(selector, orderly).print();
+            }
         }
     }
 
