@@ -47,12 +47,12 @@ class Dribbling(Disk):
     def _pread_once(self, fd: int, length: int, offset: int) -> bytes:
         return super()._pread_once(fd, min(length, 3), offset)
 
-    def _pwrite_once(self, fd: int, data: memoryview, offset: int) -> int:
+    def _pwrite_once(self, fd: int, data: bytes | memoryview, offset: int) -> int:
         return super()._pwrite_once(fd, data[:3], offset)
 
 
 class Stuck(Disk):
-    def _pwrite_once(self, fd: int, data: memoryview, offset: int) -> int:
+    def _pwrite_once(self, fd: int, data: bytes | memoryview, offset: int) -> int:
         return 0
 
 

@@ -167,6 +167,7 @@ class Broker:
             self.gateway.handlers.update(room.handlers())
             sends.diverters.append(room.divert)
         self.store.dispatcher.arrived = self.gateway.pulls.arrived
+        self.store.dispatcher.all_arrived = self.gateway.pulls.all_arrived
         self.topics.on_change.append(self._topic_changed)
         self.groups.on_change.append(lambda name, group: self._save_soon())
         listener = self._listener = Listener(self.gateway, self._limits())
@@ -221,7 +222,8 @@ class Broker:
 
     def _start_timers(self) -> None:
         every = self._timers.every
-        every(0.1, self.store.tick, "store")
+        every(0.1, self.store.look, "store")
+        every(0.5, self.store.write_queues, "queues")
         every(0.5, lambda: self.gateway.pulls.expire(self.clock()), "held-pulls")
         every(1.0, lambda: self.stats.tick(self.clock()), "stats")
         every(10.0, lambda: client_handlers.expire(self, self.liveness()), "clients")

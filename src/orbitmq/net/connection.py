@@ -259,6 +259,21 @@ class Connection(asyncio.Protocol):
         elif self._transport is not None:
             _write(self._transport, parts, sum(map(len, parts)))
 
+    def collect(self) -> bool:
+        """Keeps what is sent until `release`, to write it together. False when somebody else does so already."""
+        if self._corked:
+            return False
+        self._corked = True
+        return True
+
+    def release(self) -> None:
+        self._corked = False
+        self._flush_out()
+
+    @property
+    def collected_bytes(self) -> int:
+        return self._out_bytes
+
     @property
     def congested(self) -> bool:
         """The peer leaves so much unread that whatever can wait should."""

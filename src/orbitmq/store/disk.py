@@ -102,8 +102,13 @@ class Disk:
 
     def pwrite(self, fd: int, data: ReadableBuffer, offset: int) -> None:
         """Write all of `data` at `offset`, or raise; a raised write may have left its first bytes."""
+        if type(data) is bytes:
+            done = self._pwrite_once(fd, data, offset)
+            if done == len(data):  # always, but at the end of the disk: no view has to be made
+                return
+        else:
+            done = 0
         view = memoryview(data).cast("B")
-        done = self._pwrite_once(fd, view, offset)
         while done < len(view):
             written = self._pwrite_once(fd, view[done:], offset + done)
             if written == 0:
@@ -245,7 +250,7 @@ class Disk:
             os.lseek(fd, offset, os.SEEK_SET)
             return os.read(fd, length)
 
-    def _pwrite_once(self, fd: int, data: memoryview, offset: int) -> int:
+    def _pwrite_once(self, fd: int, data: bytes | memoryview, offset: int) -> int:
         if hasattr(os, "pwrite"):
             return os.pwrite(fd, data, offset)
         with self._seek_lock:

@@ -23,8 +23,12 @@ def _nobody_waits(queue: ConsumeQueue) -> None:
     return
 
 
+def _nothing_arrived() -> None:
+    return
+
+
 class Dispatcher:
-    __slots__ = ("_buffered", "_index", "_pending", "_pending_keys", "arrived")
+    __slots__ = ("_buffered", "_index", "_pending", "_pending_keys", "all_arrived", "arrived")
 
     def __init__(self, index: IndexService | None) -> None:
         self._index = index
@@ -33,6 +37,8 @@ class Dispatcher:
         self._pending_keys = 0
         self.arrived: Callable[[ConsumeQueue], None] = _nobody_waits
         """Told of queues that grew while somebody waited for that."""
+        self.all_arrived: Callable[[], None] = _nothing_arrived
+        """Told when all that became visible at once has been told of."""
 
     def dispatch(self, staged: Staged) -> None:
         """Raises OSError when a full buffer cannot be written; everything is visible all the same."""

@@ -170,6 +170,7 @@ class MessageStore(QueueTable):
         self.flush_note.set(self.log.position)
         for _, staged in self._waiting_dispatch:
             self.dispatcher.dispatch(staged)
+        self.dispatcher.all_arrived()
         self._waiting_dispatch.clear()
         self.dispatcher.write_out()
         self._queue_sync.finish()
@@ -258,6 +259,7 @@ class MessageStore(QueueTable):
             self._waiting_dispatch.append((self.log.position, staged))
         else:
             self._dispatch(staged)
+            self.dispatcher.all_arrived()
         if self.on_growth is not None:
             self.on_growth()
 
@@ -306,6 +308,8 @@ class MessageStore(QueueTable):
             self._shown_to = end
             self._dispatch(staged)
         del waiting[:count]
+        if count:
+            self.dispatcher.all_arrived()
 
     def _dispatch(self, staged: Staged) -> None:
         try:
@@ -347,9 +351,13 @@ class MessageStore(QueueTable):
     # --- what has to happen now and then ----------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Every tenth of a second or so: pending index rows, flushes that are due, waiters that waited too long."""
-        now = self.clock()
+        """Everything that is due."""
         self.write_queues()
+        self.look()
+
+    def look(self) -> None:
+        """Every tenth of a second or so: flushes that are due, waiters that waited too long."""
+        now = self.clock()
         self.durability.expire(now)
         self.cleaner.step()
         self.mark.note_border(self.log.position)
@@ -361,7 +369,11 @@ class MessageStore(QueueTable):
         self._queue_sync.tick(now)
 
     def write_queues(self) -> bool:
-        """Brings what queues and index have in memory to their files; False when that is not possible now."""
+        """Brings what queues and index have in memory to their files; False when that is not possible now.
+
+        Twice a second or so is enough: nobody but programs that read the files waits for it, and few messages
+        written often cost more than the sends themselves.
+        """
         try:
             self.dispatcher.write_out()
         except OSError as error:
