@@ -169,7 +169,7 @@ def process_pairs(lines: Sequence[Line]) -> dict[str, Pair]:
     }
 
 
-def doubts(lines: Iterable[Line]) -> list[str]:
+def doubts(lines: Sequence[Line]) -> list[str]:
     """What makes a figure untrustworthy, one sentence each."""
     found = []
     for line in lines:
@@ -189,9 +189,19 @@ def doubts(lines: Iterable[Line]) -> list[str]:
             found.append(f"{where}: the slave was {line['slave_behind_bytes']:,} bytes behind after the load")
         if line.get("other_cores", 0) > BUSY_CORES:
             found.append(f"{where}: other processes used {line['other_cores']:.2f} cores")
-        if line.get("steal_cores", 0) > BUSY_CORES:
-            found.append(f"{where}: the host took {line['steal_cores']:.2f} cores away")
-    return found
+    return found + _taken_by_the_host([line for line in lines if "size" in line])
+
+
+def _taken_by_the_host(lines: Sequence[Line]) -> list[str]:
+    """One sentence for each row and broker: on a noisy host a sentence for each pass would hide all others."""
+    passes: dict[str, list[float]] = defaultdict(list)
+    for line in lines:
+        passes[f"{name_of(line)}, {line['size']} B, {line['label']}"].append(line.get("steal_cores", 0.0))
+    return [
+        f"{where}: the host took {median(taken):.2f} cores away, up to {max(taken):.2f}, in {len(taken)} passes"
+        for where, taken in passes.items()
+        if median(taken) > BUSY_CORES
+    ]
 
 
 def markdown(lines: Sequence[Line], setting: str) -> str:

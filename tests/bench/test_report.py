@@ -112,6 +112,13 @@ def test_doubtful_figures_are_named() -> None:
     assert doubts([line("java", 1)]) == []
 
 
+def test_what_the_host_took_away_is_told_once_a_row() -> None:
+    taken = [line("java", 1, steal_cores=cores) for cores in (0.1, 0.5, 0.4)]
+    calm = [line("orbitmq", 1, steal_cores=cores) for cores in (0.1, 0.9, 0.2)]
+    (told,) = doubts(taken + calm)
+    assert told == "sync, 16 threads, 128 B, java: the host took 0.40 cores away, up to 0.50, in 3 passes"
+
+
 def test_a_pair_is_a_row_of_its_own_with_the_cpu_of_both_together_and_apart() -> None:
     pair = {"role": "SYNC_MASTER", "slave_cores": 0.1}
     lines = [line("orbitmq", 1000, **pair), line("java", 1000, **pair, slave_behind_bytes=5 << 20)]
