@@ -39,7 +39,7 @@ class Stage:
         cast(Any, self.world).suggested_broker_id = lambda group, result: 0
         self.gateway = self.side.gateway
         self.world.store.dispatcher.arrived = self.gateway.pulls.arrived
-        self.world.store.dispatcher.all_arrived = self.gateway.pulls.all_arrived
+        self.world.store.dispatcher.all_arrived = self.gateway.pulls.together.release
         self.topic()
         self.world.online(GROUP, "c1", TOPIC)
         self.quick, self.whole = Wire(PEERS[0]), Wire(PEERS[0])

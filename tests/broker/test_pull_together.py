@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from orbitmq.broker.pull import MOST_COLLECTED
 from orbitmq.broker.topic_config import TopicConfig
+from orbitmq.net.together import MOST_BYTES
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from tests.accel.direct import ext_of, framed, header
@@ -42,7 +42,7 @@ class Stage:
         cast(Any, world).suggested_broker_id = lambda group, result: 0
         self.pulls = self.side.gateway.pulls
         world.store.dispatcher.arrived = self.pulls.arrived
-        world.store.dispatcher.all_arrived = self.pulls.all_arrived
+        world.store.dispatcher.all_arrived = self.pulls.together.release
         world.topics.put(TopicConfig(TOPIC, QUEUES, QUEUES), world.now)
         self.side.gateway.hot_send._queues(TOPIC)
 
@@ -93,7 +93,7 @@ def test_what_is_kept_for_one_consumer_is_bounded(stage: Stage) -> None:
     consumer, producer = CountingWire(PEERS[0]), CountingWire(PEERS[0])
     for number in range(40):  # all of them want the same large message
         stage.hold(consumer, 0, number)
-    stage.send(producer, {0: b"x" * (MOST_COLLECTED // 4)})
+    stage.send(producer, {0: b"x" * (MOST_BYTES // 4)})
     assert len(consumer.answers()) == 40
     assert 8 <= len(consumer.writes) <= 14
-    assert max(consumer.writes) < 2 * MOST_COLLECTED
+    assert max(consumer.writes) < 2 * MOST_BYTES

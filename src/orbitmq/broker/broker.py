@@ -167,7 +167,7 @@ class Broker:
             self.gateway.handlers.update(room.handlers())
             sends.diverters.append(room.divert)
         self.store.dispatcher.arrived = self.gateway.pulls.arrived
-        self.store.dispatcher.all_arrived = self.gateway.pulls.all_arrived
+        self.store.dispatcher.all_arrived = self.gateway.pulls.together.release
         self.topics.on_change.append(self._topic_changed)
         self.groups.on_change.append(lambda name, group: self._save_soon())
         listener = self._listener = Listener(self.gateway, self._limits())

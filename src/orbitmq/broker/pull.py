@@ -15,6 +15,7 @@ from orbitmq.accel import found_page, read_pull
 from orbitmq.broker.pull_lanes import Lanes
 from orbitmq.net.connection import Connection
 from orbitmq.net.errors import RequestError
+from orbitmq.net.together import Together
 from orbitmq.store import reading
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.reading import ReadResult
@@ -61,10 +62,6 @@ NOT_HERE = "SLAVE_READ_DISABLED"
 _EMPTY = (reading.NO_MATCHED_LOGIC_QUEUE, reading.NO_MESSAGE_IN_QUEUE)
 
 
-MOST_COLLECTED = 1 << 18
-"""Bytes for one connection that are kept to be written together."""
-
-
 class Pull:
     """One pull request, as long as it is not answered."""
 
@@ -100,7 +97,8 @@ class PullHandler:
         self._slow = slow
         self._held: dict[Pull, ConsumeQueue] = {}
         self._held_by: dict[Connection, int] = {}
-        self._collecting: list[Connection] = []
+        self.together = Together()
+        """Answers to held pulls, until all queues that grew have been told of."""
         self._lanes = Lanes(broker)
         self._filters: dict[tuple[str, str], tuple[SubscriptionData, Selection]] = {}
         self.compile_filter: Callable[[SubscriptionData], Selection] = tag_filter
@@ -430,20 +428,9 @@ class PullHandler:
                 queue.waiters.append(pull)
                 continue
             self._let_go(pull)
-            if pull.conn.collect():
-                self._collecting.append(pull.conn)
+            self.together.collect(pull.conn)
             self._finish(pull, queue)
-            if pull.conn.collected_bytes > MOST_COLLECTED and pull.conn in self._collecting:
-                self._collecting.remove(pull.conn)
-                pull.conn.release()
-
-    def all_arrived(self) -> None:
-        """What several queues have for one consumer goes to it with one write, which is most of what a pull costs."""
-        collecting = self._collecting
-        if collecting:
-            self._collecting = []
-            for conn in collecting:
-                conn.release()
+            self.together.sent(pull.conn)
 
     def _waits_on(self, pull: Pull, queue: ConsumeQueue) -> bool:
         """Whether nothing of what came is for this pull; it then goes on behind it."""
