@@ -1,6 +1,6 @@
 """Answers that one event gives to several requests: what goes to the same connection goes there with one write.
 
-A write, with the waking of whoever reads it, is most of what a lone answer costs.
+A write, with the waking of whoever reads it, is the dearest part of a lone answer.
 """
 
 from __future__ import annotations

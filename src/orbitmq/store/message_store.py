@@ -258,8 +258,10 @@ class MessageStore(QueueTable):
         elif self.copied_to is not None:
             self._waiting_dispatch.append((self.log.position, staged))
         else:
-            self._dispatch(staged)
-            self.dispatcher.all_arrived()
+            try:
+                self._dispatch(staged)
+            finally:  # whatever went wrong, nobody's answer is kept back
+                self.dispatcher.all_arrived()
         if self.on_growth is not None:
             self.on_growth()
 
@@ -351,7 +353,7 @@ class MessageStore(QueueTable):
     # --- what has to happen now and then ----------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Everything that is due."""
+        """Everything that is due, at once: for whoever has no timers. A broker has one for each rhythm."""
         self.write_queues()
         self.look()
 
@@ -371,8 +373,7 @@ class MessageStore(QueueTable):
     def write_queues(self) -> bool:
         """Brings what queues and index have in memory to their files; False when that is not possible now.
 
-        Twice a second or so is enough: nobody but programs that read the files waits for it, and few messages
-        written often cost more than the sends themselves.
+        Twice a second or so is enough: only programs that read the files wait for it.
         """
         try:
             self.dispatcher.write_out()
