@@ -171,6 +171,22 @@ def test_a_suggested_slave_is_asked_next_and_the_master_again_when_it_says_so() 
     run(scenario)
 
 
+def test_a_slave_holds_a_pull_for_moments_only_so_that_its_master_is_asked_again_when_it_is_back() -> None:
+    async def scenario() -> None:
+        async with scene(
+            lambda c: found(c, 0, suggest=1),
+            lambda c: found(c, 1),
+            slave=lambda c: told(c, ResponseCode.PULL_NOT_FOUND, 1, suggest=0),
+        ) as stage:
+            stage.start()
+            assert [(await anext(stage.inbox)).text for _ in range(2)] == ["0", "1"]
+            (at_slave,) = stage.pulls(stage.slave)
+            assert at_slave["suspendTimeoutMillis"] == "2000"
+            assert {pull["suspendTimeoutMillis"] for pull in stage.pulls(stage.master)} == {"15000"}
+
+    run(scenario)
+
+
 def test_a_lost_master_is_left_for_its_slave_without_a_pause() -> None:
     async def scenario() -> None:
         served: list[int] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -53,6 +54,21 @@ def test_brokers_are_restarted_one_by_one_under_load(
             load.until(lambda: all(load.taken_by(name) > before[name] for name in before))
             load.finish()
         assert load.failed == []
+
+
+def test_a_slave_finds_a_master_that_came_back_on_another_port(tmp_path: Path) -> None:
+    """Name servers tell it when it registers; the next time for that may be half a minute away."""
+    with SmallCluster(tmp_path, ["broker-a", "broker-a.1"]) as cluster:
+        receiver = cluster.brokers["broker-a.1"].replication.receiver
+        assert receiver is not None
+        eventually(lambda: receiver.link is not None, "the slave follows")
+        cluster.stop("broker-a")
+        eventually(lambda: receiver.link is None, "the slave has lost its master")
+        with socket.socket() as elsewhere:
+            elsewhere.bind(("127.0.0.1", 0))
+            port = elsewhere.getsockname()[1]
+        cluster.add("broker-a", haListenPort=str(port))
+        eventually(lambda: receiver.link is not None, "the slave follows the port that the master has now")
 
 
 def test_a_broker_without_another_home_is_restarted_without_closing_it(

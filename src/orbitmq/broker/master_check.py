@@ -151,8 +151,9 @@ class CheckedReceiver(Receiver):
         *,
         report_ms: int,
         silence_ms: int,
+        ask_where: Callable[[], None],
     ) -> None:
-        super().__init__(follower, master, report_ms=report_ms, silence_ms=silence_ms)
+        super().__init__(follower, master, report_ms=report_ms, silence_ms=silence_ms, ask_where=ask_where)
         self._check_master = check
 
     async def _follow(self, address: str) -> str:

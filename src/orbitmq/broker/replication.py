@@ -77,6 +77,8 @@ class Replication:
                 check,
                 report_ms=config.ha_send_heartbeat_interval,
                 silence_ms=config.ha_housekeeping_interval,
+                # Name servers tell a slave where its master is when it registers.
+                ask_where=registrar.register_soon,
             )
             broker.store.on_growth = self.receiver.report
             self.receiver.start()

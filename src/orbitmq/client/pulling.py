@@ -25,6 +25,8 @@ from orbitmq.wire.subscription import matches_tag
 log = logging.getLogger("orbitmq.consumer")
 
 SUSPEND_MS: Final = 15_000
+# A slave that has lost its master holds a pull and hears of nothing: it is asked again soon, and so is the master.
+SUSPEND_AT_SLAVE_MS: Final = 2_000
 # Brokers look at held pulls every 5 s, so an answer may be that much later than asked for.
 TIMEOUT_S: Final = 30.0
 RETRY_AFTER_S: Final = 1.0
@@ -101,11 +103,13 @@ class Puller:
         """One pull; True when the queue has to be taken anew from another offset."""
         holding = self._holding
         offset = holding.unfinished.next_offset
-        addr = self._asked = await self._addr()
+        addr, is_master = await self._member()
+        self._asked = addr
+        hold_ms = SUSPEND_MS if is_master else SUSPEND_AT_SLAVE_MS
         try:
             response = await self._cluster.request(
                 addr,
-                request(RequestCode.PULL_MESSAGE, self._header(offset, count)),
+                request(RequestCode.PULL_MESSAGE, self._header(offset, count, hold_ms)),
                 accept=_ACCEPTED,
                 timeout_s=TIMEOUT_S,
             )
@@ -174,7 +178,7 @@ class Puller:
             [page.sizes[index] for index in keep],
         )
 
-    def _header(self, offset: int, count: int) -> dict[str, str]:
+    def _header(self, offset: int, count: int, hold_ms: int) -> dict[str, str]:
         queue, subscription = self._holding.queue, self._subscription
         return {
             "consumerGroup": self._group,
@@ -184,7 +188,7 @@ class Puller:
             "maxMsgNums": str(count),
             "sysFlag": str(PullFlag.SUSPEND),
             "commitOffset": "0",
-            "suspendTimeoutMillis": str(SUSPEND_MS),
+            "suspendTimeoutMillis": str(hold_ms),
             "subVersion": str(subscription.sub_version),
             "expressionType": subscription.expression_type,
             "bname": queue.broker_name,
@@ -192,7 +196,13 @@ class Puller:
         }
 
     async def _addr(self) -> str:
-        """The master, or whom the broker suggested; another member of its set when that one is not there."""
+        return (await self._member())[0]
+
+    async def _member(self) -> tuple[str, bool]:
+        """The master, or whom the broker suggested; another member of its set when that one is not there.
+
+        The address, and whether it is the master's.
+        """
         queue = self._holding.queue
         route = await self._cluster.find_route(queue.topic)
         broker = route.brokers.get(queue.broker_name) if route else None
@@ -202,7 +212,7 @@ class Puller:
                 f"broker '{queue.broker_name}' of topic '{queue.topic}' has no address",
                 hint="wait until it registers again",
             )
-        return addr
+        return addr, broker is not None and addr == broker.master
 
     async def _recover(self, error: OrbitMQError) -> None:
         if error.code == ResponseCode.FLOW_CONTROL:

@@ -36,9 +36,12 @@ class Receiver:
         report_ms: int,
         silence_ms: int,
         retry_ms: int = RETRY_MS,
+        ask_where: Callable[[], None] = lambda: None,
     ) -> None:
         self.follower = follower
         self._master = master
+        self._ask_where = ask_where
+        self._failures = 0
         self._report_s = report_ms / 1000
         self._silence_s = silence_ms / 1000
         self._retry_s = retry_ms / 1000
@@ -71,6 +74,10 @@ class Receiver:
                 await asyncio.sleep(LOOK_S)
                 continue
             problem = self.NOBODY_KNOWS if address is None else await self._follow(address)
+            self._failures += 1
+            if self._failures & (self._failures - 1) == 0:
+                # It may be back at another address. To ask costs the name servers something: so less and less often.
+                self._ask_where()
             if problem != self._said:
                 log.warning("not following the master (%s): %s; trying on", address or "unknown", problem)
                 self._said = problem
@@ -104,6 +111,7 @@ class Receiver:
 
     def _following(self, link: MasterLink, address: str) -> None:
         self.link = link
+        self._failures = 0
         log.info("following the log of %s from %d on", address, self.follower.position)
         self._said = ""
 
