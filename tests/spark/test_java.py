@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from orbitmq.spark.errors import SourceError
 from orbitmq.spark.java import UNKNOWN_MODULE_FLAG, cache_directory, find_java, launcher_home, major
-from orbitmq.spark.launch import settings
+from orbitmq.spark.launch import UNCHECKED_ARROW, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def jdk(root: Path, version: str) -> Path:
@@ -69,6 +73,13 @@ def test_settings_of_the_user_win() -> None:
     assert chosen["spark.sql.shuffle.partitions"] == "7"
     assert chosen["spark.sql.python.filterPushdown.enabled"] == "true"
     assert "spark.driver.host" not in settings("spark://10.0.0.5:7077", {})
+
+
+def test_java_runs_with_our_options_and_the_user_s_own(spark: SparkSession) -> None:
+    machine = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
+    given = list(machine.getInputArguments())
+    assert set(UNCHECKED_ARROW.split()) <= set(given)
+    assert "-XX:TieredStopAtLevel=1" in given  # what this session was asked for
 
 
 def test_the_package_s_session_is_always_the_function() -> None:

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSource
 
 from orbitmq.spark.options import READ_OPTIONS, OptionReader, parse_read_options
 from orbitmq.spark.schema import columns_of, ddl, parse_columns
+from orbitmq.spark.workers import settle
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -34,12 +35,14 @@ class OrbitSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
+        settle()
         columns = OptionReader(self.options, READ_OPTIONS).text("columns")
         return ddl(parse_columns(columns or ""))
 
     def reader(self, schema: Any) -> DataSourceReader:
         from orbitmq.spark.batch import OrbitReader, PushingReader
 
+        settle()
         options = parse_read_options(self.options, streaming=False)
         # Spark refuses a reader with pushFilters where push-down is off, so there must be one without.
         kind = PushingReader if filters_are_pushed() else OrbitReader

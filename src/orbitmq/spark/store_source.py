@@ -20,6 +20,7 @@ from orbitmq.spark.offsets import Named, Place, Where, parse_assignment
 from orbitmq.spark.options import OptionReader, ending_place, starting_place
 from orbitmq.spark.schema import columns_of, ddl, parse_columns
 from orbitmq.spark.source import filters_are_pushed
+from orbitmq.spark.workers import settle
 from orbitmq.wire.errors import WireError
 from orbitmq.wire.subscription import split_tags
 
@@ -116,10 +117,12 @@ class StoreSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
+        settle()
         return ddl(parse_columns(OptionReader(self.options, STORE_OPTIONS).text("columns") or ""))
 
     def reader(self, schema: Any) -> DataSourceReader:
         from orbitmq.spark.store_batch import PushingStoreReader, StoreReader
 
+        settle()
         kind = PushingStoreReader if filters_are_pushed() else StoreReader
         return kind(parse_store_options(self.options), columns_of(schema))
