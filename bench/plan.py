@@ -44,6 +44,7 @@ class Effort:
     """How long things take. The client's JVM needs about 30 s before its figures settle.
 
     A figure is measured in passes, and the brokers take turns at these: what disturbs one meets the other as well.
+    There are more of them where the host disturbs (`bench.turns`).
     """
 
     passes: int = 4
@@ -107,6 +108,7 @@ class Life:
     role: str
     """Of the master when there is a slave; empty for a broker alone."""
     runs: list[list[str]]
+    passes: int
 
     @property
     def name(self) -> str:
@@ -115,9 +117,14 @@ class Life:
 
 def lives(scenarios: tuple[str, ...], sizes: tuple[int, ...], effort: Effort) -> list[Life]:
     """What has to be lived through for these scenarios."""
-    made = [Life(flush, "", client_runs(flush, scenarios, sizes, effort)) for flush in (ASYNC, SYNC)]
+    made = [
+        Life(flush, "", client_runs(flush, scenarios, sizes, effort), effort.passes)
+        for flush in (ASYNC, SYNC)
+    ]
     made += [
-        Life(ASYNC, role, pair_runs(sizes, effort)) for name, role in PAIR_ROLES.items() if name in scenarios
+        Life(ASYNC, role, pair_runs(sizes, effort), effort.passes)
+        for name, role in PAIR_ROLES.items()
+        if name in scenarios
     ]
     return [life for life in made if life.runs]
 
@@ -148,5 +155,4 @@ def pair_runs(sizes: tuple[int, ...], effort: Effort) -> list[list[str]]:
 
 
 def _common(sizes: tuple[int, ...], effort: Effort) -> list[str]:
-    words = ["--size", ",".join(map(str, sizes)), "--warmup", str(effort.warmup_s)]
-    return [*words, "--passes", str(effort.passes)]
+    return ["--size", ",".join(map(str, sizes)), "--warmup", str(effort.warmup_s)]

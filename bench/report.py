@@ -52,6 +52,8 @@ FAULTS = {
 """Counts of a line that have to be zero."""
 BUSY_CORES = 0.3
 """Above this much foreign CPU a figure is too low to be trusted."""
+FEWEST_QUIET = 2
+"""So many quiet passes of each broker speak for a row, and the disturbed ones are left out."""
 BEHIND_BYTES = 1 << 20
 """A slave that is further behind soon after the load has left work for later, which no figure shows."""
 
@@ -90,13 +92,10 @@ class Row:
 
 
 def rows(lines: Iterable[Line]) -> list[Row]:
-    groups: dict[tuple[str, int], list[Line]] = defaultdict(list)
-    for line in lines:
-        if "size" in line:
-            groups[name_of(line), line["size"]].append(line)
     made = []
-    for (name, size), group in groups.items():
-        speed_bar, cpu_bar = bars_of(group[0])
+    for (name, size), passes in _by_row(lines).items():
+        speed_bar, cpu_bar = bars_of(passes[0])
+        group = those_that_count(passes)
         made.append(
             Row(
                 name,
@@ -107,6 +106,22 @@ def rows(lines: Iterable[Line]) -> list[Row]:
             )
         )
     return made
+
+
+def _by_row(lines: Iterable[Line]) -> dict[tuple[str, int], list[Line]]:
+    groups: dict[tuple[str, int], list[Line]] = defaultdict(list)
+    for line in lines:
+        if "size" in line:
+            groups[name_of(line), line["size"]].append(line)
+    return groups
+
+
+def those_that_count(passes: Sequence[Line]) -> Sequence[Line]:
+    """Of a row's passes the quiet ones, if there are enough of both brokers; otherwise all."""
+    quiet = [line for line in passes if line.get("quiet", True)]
+    labels = [line["label"] for line in quiet]
+    enough = all(labels.count(label) >= FEWEST_QUIET for label in {line["label"] for line in passes})
+    return quiet if enough else passes
 
 
 def bars_of(line: Line) -> tuple[Bar | None, Bar]:
@@ -189,19 +204,24 @@ def doubts(lines: Sequence[Line]) -> list[str]:
             found.append(f"{where}: the slave was {line['slave_behind_bytes']:,} bytes behind after the load")
         if line.get("other_cores", 0) > BUSY_CORES:
             found.append(f"{where}: other processes used {line['other_cores']:.2f} cores")
-    return found + _taken_by_the_host([line for line in lines if "size" in line])
+    return found + _taken_by_the_host(lines)
 
 
 def _taken_by_the_host(lines: Sequence[Line]) -> list[str]:
-    """One sentence for each row and broker: on a noisy host a sentence for each pass would hide all others."""
-    passes: dict[str, list[float]] = defaultdict(list)
-    for line in lines:
-        passes[f"{name_of(line)}, {line['size']} B, {line['label']}"].append(line.get("steal_cores", 0.0))
-    return [
-        f"{where}: the host took {median(taken):.2f} cores away, up to {max(taken):.2f}, in {len(taken)} passes"
-        for where, taken in passes.items()
-        if median(taken) > BUSY_CORES
-    ]
+    """One sentence for each row: on a noisy host a sentence for each pass would hide all others."""
+    found = []
+    for (name, size), passes in _by_row(lines).items():
+        counted = those_that_count(passes)
+        if len(counted) < len(passes):
+            found.append(f"{name}, {size} B: {len(counted)} of {len(passes)} passes were quiet and count")
+        for label in sorted({line["label"] for line in counted}):
+            taken = [line.get("steal_cores", 0.0) for line in counted if line["label"] == label]
+            if median(taken) > BUSY_CORES:
+                found.append(
+                    f"{name}, {size} B, {label}: the host took {median(taken):.2f} cores away, "
+                    f"up to {max(taken):.2f}, in {len(taken)} passes"
+                )
+    return found
 
 
 def markdown(lines: Sequence[Line], setting: str) -> str:

@@ -1,8 +1,9 @@
 """Runs the comparison: `python -m bench.run [--quick] [--scenarios sync,push] [--sizes 128] [--rounds 3]`.
 
 In a round both brokers live side by side, each on a fresh store with the same settings and with a client of its own,
-and take turns, pass by pass: what disturbs one meets the other as well. The table has the medians over passes and
-rounds. The `pair-` scenarios have a life with a slave for each, one after the other.
+and take turns, pass by pass: what disturbs one meets the other as well, and turns that the host disturbs are taken
+again. The table has the medians over quiet passes and rounds. The `pair-` scenarios have a life with a slave for each,
+one after the other.
 Raw lines go to `bench/results/`, the table of ratios to the screen and, after a full run, into
 `docs/performance.md`.
 """
@@ -14,6 +15,7 @@ import dataclasses
 import json
 import os
 import platform
+import signal
 import sys
 import tempfile
 import time
@@ -26,7 +28,7 @@ from bench import plan, report
 from bench.brokers import Broker, JavaBroker, OrbitBroker, anonymous_memory_mb
 from bench.memory_limit import memory_limit
 from bench.pairs import JavaPair, OrbitPair, SlaveWatch
-from bench.turns import client_command, taking_turns
+from bench.turns import PATIENCE, QUIET_CORES, client_command, taking_turns
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -63,23 +65,23 @@ def side_by_side(life: plan.Life, stores: Path, settings: dict[str, str]) -> Ite
             }
             brokers.append(broker)
         for run in life.runs:
-            yield from taking_turns([client_command(broker, run) for broker in brokers])
+            yield from taking_turns([client_command(broker, run) for broker in brokers], life.passes)
 
 
 def one_after_the_other(life: plan.Life, stores: Path, settings: dict[str, str]) -> Iterator[dict[str, Any]]:
     for kind in PAIRS:
         pair = kind(stores / kind.label, {**settings, "brokerRole": life.role})
-        for line in one_life_of_two(pair, life.runs):
+        for line in one_life_of_two(pair, life):
             yield {**line, "role": life.role}
 
 
-def one_life_of_two(pair: OrbitPair | JavaPair, runs: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
+def one_life_of_two(pair: OrbitPair | JavaPair, life: plan.Life) -> Iterator[dict[str, Any]]:
     """Only what the client measures: how long a single process takes to start is told elsewhere."""
     pair.start()
     try:
         with SlaveWatch(pair) as watch:
-            for run in runs:
-                for line in taking_turns([client_command(pair, run)]):
+            for run in life.runs:
+                for line in taking_turns([client_command(pair, run)], life.passes):
                     yield watch.completed(line)
     finally:
         pair.stop()
@@ -89,7 +91,8 @@ def setting_of(args: argparse.Namespace) -> str:
     machine = f"{os.cpu_count()} cores ({cpu_model()}), {platform.system()} {platform.release()}"
     versions = f"CPython {platform.python_version()}, Java broker 4.9.7, official client 4.9.8"
     effort = (
-        f"{args.effort.passes} passes of {args.effort.duration_s} s after {args.effort.warmup_s} s of warm-up"
+        f"{args.effort.passes} quiet passes of {args.effort.duration_s} s after {args.effort.warmup_s} s of warm-up, "
+        f"of which the host takes at most {QUIET_CORES} cores, or up to {args.effort.passes * PATIENCE} passes"
     )
     if args.memory:
         machine += f", {args.memory} GB of memory for brokers, client and page cache"
@@ -171,6 +174,8 @@ def numbers(text: str) -> tuple[int, ...]:
 
 def main() -> int:
     args = parse()
+    # Ended from outside, it leaves no broker or client behind.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if args.raw:
         lines = [json.loads(text) for raw in args.raw for text in raw.read_text().splitlines()]
     else:

@@ -1,7 +1,8 @@
 """Clients that take turns: each waits for a word before every pass, and so that of one broker follows the other's.
 
 The machine may be a noisy one. Figures that are minutes apart then tell more about the neighbours than about brokers;
-of passes that are seconds apart, and many, the medians do not.
+of passes that are seconds apart, and many, the medians do not. Where the host takes cores away during a pass, it is
+taken again: what decides is the machine's own count of stolen time, never the figure.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ from bench.brokers import Broker
 
 CLIENT: Final = Path(__file__).resolve().parent / "client" / "bench.sh"
 TURN_LIMIT_S: Final = 1800
+GO_ON, ENOUGH = "", "enough"
+QUIET_CORES: Final = 0.2
+"""What the host may take away from all cores together during a pass that counts as quiet."""
+PATIENCE: Final = 4
+"""So many times the passes of a figure are taken at most."""
 
 
 def client_command(broker: Broker, run: Sequence[str]) -> list[str]:
@@ -26,16 +32,30 @@ def client_command(broker: Broker, run: Sequence[str]) -> list[str]:
     return [str(CLIENT), *about, "--turns", "1", *run]
 
 
-def taking_turns(commands: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
-    """What the clients measure, until all have ended. They have as many passes each, or somebody has failed."""
+def taking_turns(commands: Sequence[Sequence[str]], passes: int) -> Iterator[dict[str, Any]]:
+    """What the clients measure, until all have ended. Each line says whether its turn was a quiet one for everybody.
+
+    A figure gets so many passes, and further ones until as many were quiet or its patience is at an end.
+    """
     with ExitStack() as running:
-        waiting = [running.enter_context(Client(command)) for command in commands]
-        while waiting:
-            for client in waiting:
-                yield from client.turn()
-            if len({client.ended for client in waiting}) > 1:
-                raise SystemExit("the benchmark clients took different numbers of turns")
-            waiting = [client for client in waiting if not client.ended]
+        clients = [running.enter_context(Client(command)) for command in commands]
+        quiet_turns = 0
+        while not any(client.ended for client in clients):
+            offered = {client.offered for client in clients}
+            if len(offered) > 1:
+                break
+            number = offered.pop()
+            if number == 0:
+                quiet_turns = 0
+            done = number is not None and (
+                number >= passes * PATIENCE or (number >= passes and quiet_turns >= passes)
+            )
+            lines = [line for client in clients for line in client.turn(ENOUGH if done else GO_ON)]
+            quiet = all(line.get("steal_cores", 0.0) <= QUIET_CORES for line in lines)
+            quiet_turns += quiet
+            yield from ({**line, "quiet": quiet} for line in lines)
+        if not all(client.ended for client in clients):
+            raise SystemExit("the benchmark clients took different numbers of turns")
 
 
 class Client:
@@ -44,6 +64,8 @@ class Client:
     def __init__(self, command: Sequence[str]) -> None:
         self._command = list(command)
         self.ended = False
+        self.offered: int | None = None
+        """The number of the pass that it would do next; None for something that is not measured."""
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
@@ -61,9 +83,9 @@ class Client:
             if pipe is not None:
                 pipe.close()
 
-    def turn(self) -> Iterator[dict[str, Any]]:
+    def turn(self, word: str = GO_ON) -> Iterator[dict[str, Any]]:
         assert self._process.stdin is not None
-        self._process.stdin.write("\n")
+        self._process.stdin.write(f"{word}\n")
         self._process.stdin.flush()
         yield from self._until_the_next()
 
@@ -74,6 +96,8 @@ class Client:
         try:
             for text in self._process.stdout:
                 if text.startswith("TURN"):
+                    number = text.removeprefix("TURN").strip()
+                    self.offered = int(number) if number else None
                     return
                 if text.startswith("{"):
                     yield json.loads(text)

@@ -44,7 +44,7 @@ LABELS: Final = 16
 """Different labels: a tag here, the record's key at Kafka."""
 GROWTH_BYTES: Final = 128
 CORES: Final = 2
-WARM_RUNS: Final = 20
+WARM_RUNS: Final = 40
 """Of a query on a small topic before its first figure in a driver's life. One on the topic itself follows, and one more
 on the small topic goes before every figure."""
 

@@ -119,6 +119,23 @@ def test_what_the_host_took_away_is_told_once_a_row() -> None:
     assert told == "sync, 16 threads, 128 B, java: the host took 0.40 cores away, up to 0.50, in 3 passes"
 
 
+def test_quiet_passes_count_where_there_are_some_of_both() -> None:
+    passes = [(100, True), (300, True), (900, False)]
+    ours = [line("orbitmq", rate, quiet=quiet) for rate, quiet in passes]
+    java = [line("java", rate, quiet=quiet) for rate, quiet in passes]
+    (row,) = rows(ours + java)
+    assert (row.msg_s.ours, row.msg_s.java) == (200, 200)
+    assert doubts(ours + java) == ["sync, 16 threads, 128 B: 4 of 6 passes were quiet and count"]
+
+
+def test_all_passes_count_where_too_few_were_quiet_for_one_of_the_brokers() -> None:
+    ours = [line("orbitmq", rate, quiet=True) for rate in (100, 300, 900)]
+    java = [line("java", rate, quiet=rate == 100) for rate in (100, 300, 900)]
+    (row,) = rows(ours + java)
+    assert (row.msg_s.ours, row.msg_s.java) == (300, 300)
+    assert doubts(ours + java) == []
+
+
 def test_a_pair_is_a_row_of_its_own_with_the_cpu_of_both_together_and_apart() -> None:
     pair = {"role": "SYNC_MASTER", "slave_cores": 0.1}
     lines = [line("orbitmq", 1000, **pair), line("java", 1000, **pair, slave_behind_bytes=5 << 20)]

@@ -104,8 +104,7 @@ final class Delayed {
                     pass(p, probe, topic, size, from, false);
                     from += limit;
                 }
-                for (int number = 0; number < env.passes; number++) {
-                    env.turn();
+                for (int number = 0; env.another(number); number++) {
                     pass(p, probe, topic, size, from, true);
                     from += limit;
                 }

@@ -59,8 +59,7 @@ final class Kinds {
                 drain.run(selector, orderly);
             }
             warm = true;
-            for (int pass = 0; pass < env.passes; pass++) {
-                env.turn();
+            for (int pass = 0; env.another(pass); pass++) {
                 drain.run(selector, orderly).print();
             }
         }
