@@ -35,9 +35,13 @@ $(STAMP_SPARK): $(STAMP) requirements-spark.lock
 up: install ## start name server and broker in this terminal, data in ./data (ARGS="--port 10911 …")
 	$(BIN)/orbitmq server --data ./data $(ARGS)
 
-test: install-spark ## all tests but the slow ones (ARGS="tests/wire -k frame")
+test: install-spark ## all tests but the slow ones (ARGS="tests/wire -k frame"; JOBS=2 for two processes)
+ifdef JOBS
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow and not peer" --ignore tests/spark_slow $(ARGS)
+else
 	$(if $(ARGS),,$(BIN)/python -m pytest -m "not peer" tests/spark)
 	$(BIN)/python -m pytest -m "not slow and not peer" --ignore tests/spark_slow $(if $(ARGS),$(ARGS),--ignore tests/spark)
+endif
 
 test-spark: install-spark ## Spark jobs killed, on a cluster of their own, and through Spark Connect
 	$(BIN)/python -m pytest tests/spark_slow $(ARGS)
