@@ -7,10 +7,10 @@ import pytest
 
 from orbitmq.cluster.controller.machine import Rules
 from orbitmq.cluster.controller.state import Stored
-from orbitmq.cluster.controller.steps import Refusal
+from orbitmq.cluster.controller.steps import Refusal, Store
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.controller_bodies import DECLINED, LEAVING, MASTER, RESIGNED, SLAVE, GroupAnswer, GroupView
-from tests.support.controller_desk import LEASE_MS, Desk
+from tests.support.controller_desk import LEASE_MS, WALL_MS, Desk, beat
 
 
 @pytest.fixture
@@ -154,6 +154,25 @@ def test_a_restarted_master_is_chosen_anew_or_not_at_all(trio: Desk) -> None:
     everybody(trio, 2, 3)
     chosen = trio.beat("t1", epoch=1, end=150, run="t1-run-2")
     assert (chosen.master, chosen.epoch) == (1, 2)
+
+
+def test_a_new_process_is_not_told_of_the_epoch_that_the_one_before_was_chosen_for(trio: Desk) -> None:
+    """Storing an election takes time, so its lease may outlast the time for which the chosen process is waited for."""
+    without_master(trio)
+    everybody(trio, 2, 3)
+    election = trio.machine.heartbeat(beat("t2", SLAVE, epoch=1, end=100), trio.now_ms, WALL_MS)
+    assert isinstance(election, Store) and election.state.master == 2
+    trio.now_ms += 50
+    revision = trio.swap(election)
+    assert revision is not None
+    trio.machine.stored(election.key, election.state, revision, trio.now_ms)
+    trio.now_ms += trio.rules.patience_ms - 20
+    fresh = trio.beat("t2", epoch=1, end=100, run="t2-run-2")
+    assert (fresh.epoch, fresh.master) == (2, None), "it would serve with a lease that nobody renews"
+    assert trio.beat("t3", SLAVE, epoch=1, end=100).master == 2
+    trio.now_ms += 20
+    chosen = trio.beat("t2", epoch=1, end=100, run="t2-run-2")
+    assert (chosen.epoch, chosen.master) == (3, 2)
 
 
 def test_a_controller_that_starts_gives_every_master_a_full_lease(trio: Desk) -> None:

@@ -269,7 +269,11 @@ class Machine:
         vacant = now_ms >= max(group.lease_end_ms, group.silent_until_ms)
         if vacant and group.choice(self.rules, now_ms).number == number:
             return self._elect(group, number, live)
-        return Answer(self._answer(group, number, self._named(group, now_ms)))
+        named = self._named(group, now_ms)
+        if number == state.master and live.run != state.master_run:
+            # An earlier run of it was elected, and this one would take that for its own: a lease that nobody renews.
+            named = None
+        return Answer(self._answer(group, number, named))
 
     def _elect(self, group: Group, number: int, live: Live) -> Store:
         state = group.state
