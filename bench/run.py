@@ -2,8 +2,8 @@
 
 In a round both brokers live side by side, each on a fresh store with the same settings and with a client of its own,
 and take turns, pass by pass: what disturbs one meets the other as well, and turns that the host disturbs are taken
-again. The table has the medians over quiet passes and rounds. The `pair-` scenarios have a life with a slave for each,
-one after the other.
+again. The cores are kept awake if the system agrees (`bench/awake.py`). The table has the medians over quiet passes
+and rounds. The `pair-` scenarios have a life with a slave for each, one after the other.
 Raw lines go to `bench/results/`, the table of ratios to the screen and, after a full run, into
 `docs/performance.md`.
 """
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import plan, report
+from bench.awake import awake_cores
 from bench.brokers import Broker, JavaBroker, OrbitBroker, anonymous_memory_mb
 from bench.memory_limit import memory_limit
 from bench.pairs import JavaPair, OrbitPair, SlaveWatch
@@ -94,6 +95,8 @@ def setting_of(args: argparse.Namespace) -> str:
         f"{args.effort.passes} quiet passes of {args.effort.duration_s} s after {args.effort.warmup_s} s of warm-up, "
         f"of which the host takes at most {QUIET_CORES} cores, or up to {args.effort.passes * PATIENCE} passes"
     )
+    if args.awake:
+        machine += ", kept awake"
     if args.memory:
         machine += f", {args.memory} GB of memory for brokers, client and page cache"
     return (
@@ -157,6 +160,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         plan.SIZES,
         False,
     ) and args.rounds >= 2
+    args.awake = False
     args.write_docs = args.docs or (full and args.raw is None)
     return args
 
@@ -178,16 +182,19 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if args.raw:
         lines = [json.loads(text) for raw in args.raw for text in raw.read_text().splitlines()]
+        args.awake = all(line.get("awake") for line in lines)
     else:
         RESULTS.mkdir(exist_ok=True)
         raw = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
         lines = []
         with (
+            awake_cores() as args.awake,
             memory_limit(args.memory),
             tempfile.TemporaryDirectory(prefix="orbitmq-bench-", dir=args.store_dir) as scratch,
             raw.open("w") as out,
         ):
             for line in measure(args, Path(scratch)):
+                line["awake"] = args.awake
                 text = json.dumps(line)
                 print(text, flush=True)
                 print(text, file=out, flush=True)

@@ -20,6 +20,7 @@ from pathlib import Path
 import pyspark
 
 from bench import plan
+from bench.awake import awake_cores
 from bench.brokers import OrbitBroker
 from bench.clients.servers import KAFKA_VERSION, Kafka
 from bench.clients.table import with_section
@@ -84,6 +85,8 @@ def measure(args: argparse.Namespace, scratch: Path) -> Iterator[Figure]:
 
 def setting_of(args: argparse.Namespace) -> str:
     machine = f"{os.cpu_count()} cores ({cpu_model()}), {platform.system()} {platform.release()}"
+    if args.awake:
+        machine += ", kept awake"
     versions = [f"CPython {platform.python_version()}", f"Spark {pyspark.__version__} with 2 cores"]
     if KAFKA in args.sides:
         client = client_version(connector_jars(pyspark.__version__))
@@ -133,7 +136,10 @@ def _names(text: str) -> tuple[str, ...]:
 def main() -> int:
     args = parse()
     figures = []
-    with tempfile.TemporaryDirectory(prefix="orbitmq-spark-", dir=args.scratch) as scratch:
+    with (
+        awake_cores() as args.awake,
+        tempfile.TemporaryDirectory(prefix="orbitmq-spark-", dir=args.scratch) as scratch,
+    ):
         for figure in measure(args, Path(scratch)):
             print(json.dumps(figure.as_json()), flush=True)
             figures.append(figure)

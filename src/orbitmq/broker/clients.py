@@ -45,6 +45,8 @@ class ClientManager:
         self.expire_ms = expire_ms
         self._producers = ProducerTable()
         self._consumers = ConsumerTable()
+        self.groups = self._consumers.groups
+        """Of consumers; to be looked at only."""
         self.subscription = self._consumers.subscription
         self.mismatch_total = 0
         """Disagreements inside groups found since the start, each counted once until it changes."""

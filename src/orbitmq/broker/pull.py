@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from orbitmq.accel import found_page, read_pull
 from orbitmq.broker.pull_lanes import Lanes
+from orbitmq.broker.pull_request import Pull
+from orbitmq.config import BrokerRole
 from orbitmq.net.connection import Connection
 from orbitmq.net.errors import RequestError
 from orbitmq.net.together import Together
@@ -36,7 +38,8 @@ MOST_HELD = 10_000
 
 Slow = Callable[[Connection, bytes, int, int], None]
 
-_PREFIX = Struct(">II").pack
+_FRONT = Struct(">II")
+_PREFIX = _FRONT.pack
 _decode = PULL.decode
 _ANSWER = (
     b'{"code":%d,"extFields":{"maxOffset":"%d","minOffset":"%d","nextBeginOffset":"%d",'
@@ -62,35 +65,6 @@ NOT_HERE = "SLAVE_READ_DISABLED"
 _EMPTY = (reading.NO_MATCHED_LOGIC_QUEUE, reading.NO_MESSAGE_IN_QUEUE)
 
 
-class Pull:
-    """One pull request, as long as it is not answered."""
-
-    __slots__ = (
-        "codec",
-        "conn",
-        "deadline_ms",
-        "fields",
-        "filter",
-        "offset",
-        "opaque",
-        "overdue",
-        "started_ms",
-    )
-
-    def __init__(
-        self, conn: Connection, opaque: int, codec: int, fields: PullFields, started_ms: int
-    ) -> None:
-        self.conn = conn
-        self.opaque = opaque
-        self.codec = codec
-        self.fields = fields
-        self.started_ms = started_ms
-        self.deadline_ms = 0
-        self.overdue = False
-        self.filter = EVERYTHING
-        self.offset = fields.queue_offset
-
-
 class PullHandler:
     def __init__(self, broker: Broker, slow: Slow) -> None:
         self._broker = broker
@@ -106,6 +80,17 @@ class PullHandler:
 
     # --- entry ------------------------------------------------------------------------------------------------
 
+    def bulk(self, conn: Connection, data: bytes, start: int, stop: int) -> int:
+        """The pull that begins here, if it is like one that was found good before; behind it the rest is looked at."""
+        if read_pull is None or stop - start < _FRONT.size:
+            return start
+        size, header_bytes = _FRONT.unpack_from(data, start)
+        end = start + 4 + size
+        if end > stop or header_bytes + 4 != size:
+            return start
+        read = read_pull(data, start + 8, end)
+        return end if read is not None and self._quick(conn, *read) else start
+
     def hot(self, conn: Connection, data: bytes, start: int, header_end: int, stop: int) -> None:
         key = b""
         if read_pull is not None and (read := read_pull(data, start + 4, header_end)) is not None:
@@ -120,7 +105,8 @@ class PullHandler:
         if header.flag & 3:  # an answer that looks like a request, or one-way
             self._slow(conn, data, start, stop)
             return
-        pull = Pull(conn, header.opaque, CODEC_JSON, header.extFields, self._broker.clock())
+        f = header.extFields
+        pull = Pull(conn, header.opaque, CODEC_JSON, f, self._broker.clock(), f.queue_offset)
         try:
             self._start(pull, key)
         except RequestError as error:
@@ -141,8 +127,11 @@ class PullHandler:
     ) -> bool:
         """Answers a pull like one that was found good before, or holds it. False: the whole way has to be gone."""
         broker = self._broker
-        lane = self._lanes.find(key, flags, sub_version)
+        lane = self._lanes.known.get(key)
         if lane is None or max_count < 1:
+            return False
+        if not lane.holds(broker, flags, sub_version):
+            del self._lanes.known[key]
             return False
         queue = lane.queue
         if offset != queue.max_offset:
@@ -161,7 +150,7 @@ class PullHandler:
                 sub_version,
                 page_bytes=page_bytes,
             )
-            self._hold(Pull(conn, opaque, CODEC_JSON, fields, broker.clock()), queue)
+            self._hold(Pull(conn, opaque, CODEC_JSON, fields, broker.clock(), offset), queue)
         else:
             return False
         if flags & PullFlag.COMMIT_OFFSET:
@@ -207,7 +196,7 @@ class PullHandler:
             header.expression_type,
             header.page_bytes,
         )
-        pull = Pull(conn, command.opaque, command.codec, fields, self._broker.clock())
+        pull = Pull(conn, command.opaque, command.codec, fields, self._broker.clock(), header.queue_offset)
         self._start(pull)
 
     # --- checks, in the documented order ----------------------------------------------------------------------
@@ -411,31 +400,39 @@ class PullHandler:
         else:
             del self._held_by[pull.conn]
 
-    def arrived(self, queue: ConsumeQueue) -> None:
-        """The queue grew: whoever finds something now is answered, the others keep waiting from where they looked."""
+    def arrived(self, queue: ConsumeQueue, alone: bool = False) -> None:
+        """The queue grew: whoever finds something now is answered, the others keep waiting from where they looked.
+
+        When it is the only one that grew, and one waits, there is nothing to collect.
+        """
         waiters = queue.waiters
         queue.waiters = []
+        alone = alone and len(waiters) == 1
         for pull in waiters:
-            if pull.conn.closed:
+            conn = pull.conn
+            if conn.closed:
                 self._let_go(pull)
                 continue
-            if pull.conn.congested:
+            if conn.congested:
                 # Thousands of pulls may wait for this one message: a peer must read what it has got to get more.
                 pull.overdue = True
                 queue.waiters.append(pull)
                 continue
-            if self._waits_on(pull, queue):
+            # Everything: a pull is above the end only on a slave that is behind.
+            everything = pull.filter.is_everything
+            if pull.offset >= queue.max_offset if everything else self._waits_on(pull, queue):
                 queue.waiters.append(pull)
                 continue
             self._let_go(pull)
-            self.together.collect(pull.conn)
-            self._finish(pull, queue)
-            self.together.sent(pull.conn)
+            if alone:
+                self._finish(pull, queue)
+            else:
+                self.together.collect(conn)
+                self._finish(pull, queue)
+                self.together.sent(conn)
 
     def _waits_on(self, pull: Pull, queue: ConsumeQueue) -> bool:
         """Whether nothing of what came is for this pull; it then goes on behind it."""
-        if pull.filter.is_everything:
-            return pull.offset >= queue.max_offset  # above it on a slave that is behind
         # Only whether there is something matters here: one message is enough.
         result = self._broker.store.reader.read(queue, pull.offset, 1, pull.filter)
         if result.status not in (reading.NO_MATCHED_MESSAGE, reading.OFFSET_OVERFLOW_ONE):
@@ -472,12 +469,16 @@ class PullHandler:
     def _finish(self, pull: Pull, queue: ConsumeQueue) -> None:
         f = pull.fields
         config = self._broker.config
-        if pull.filter.is_everything and pull.codec == CODEC_JSON and not config.is_slave:
-            numbers = pull.offset, f.max_msg_nums, f.page_bytes, pull.opaque
-            if not config.slave_read_enable and self._send_found(
-                pull.conn, queue, *numbers, f.consumer_group
-            ):
-                return
+        if (
+            pull.filter.is_everything
+            and pull.codec == CODEC_JSON
+            and config.broker_role is not BrokerRole.SLAVE
+            and not config.slave_read_enable
+            and self._send_found(
+                pull.conn, queue, pull.offset, f.max_msg_nums, f.page_bytes, pull.opaque, f.consumer_group
+            )
+        ):
+            return
         try:
             self._read(pull, may_hold=False)
         except RequestError as error:

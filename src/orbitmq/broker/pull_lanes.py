@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.broker.groups import GroupConfig
 from orbitmq.broker.topic_config import TopicConfig
+from orbitmq.config import BrokerRole
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.wire.bodies import SubscriptionData
 from orbitmq.wire.codes import Perm, PullFlag
@@ -24,7 +25,17 @@ MOST_LANES = 20_000
 class Lane:
     """A group that reads everything from a queue."""
 
-    __slots__ = ("_group", "_model", "_subscription", "_topic", "group", "queue", "queue_id", "topic")
+    __slots__ = (
+        "_group",
+        "_model",
+        "_removals",
+        "_subscription",
+        "_topic",
+        "group",
+        "queue",
+        "queue_id",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -33,6 +44,7 @@ class Lane:
         group: GroupConfig,
         subscription: SubscriptionData | None,
         model: str,
+        removals: int,
     ) -> None:
         """Without a subscription for pulls that bring their own."""
         self.queue = queue
@@ -43,24 +55,30 @@ class Lane:
         self._group = group
         self._subscription = subscription
         self._model = model
+        self._removals = removals
+        """Of queues from the store: since then none was taken away, and so this one is still there."""
 
     def holds(self, broker: Broker, flags: int, sub_version: int) -> bool:
         """Whether the checks of this lane would end as they did, for a pull with these flags and this version."""
         config = broker.config
-        if config.is_slave or config.slave_read_enable or not config.broker_permission & Perm.READ:
+        # Spelled out, without properties and finders: each call counts where every pull comes along.
+        if (
+            config.broker_role is BrokerRole.SLAVE
+            or config.slave_read_enable
+            or not config.broker_permission & Perm.READ
+            or broker.store.removals != self._removals
+        ):
             return False
         if broker.topics.table.get(self.topic) is not self._topic:
             return False
         if broker.groups.table.get(self.group) is not self._group:
-            return False
-        if broker.store.find_queue(self.topic, self.queue_id) is not self.queue:
             return False
         subscription = self._subscription
         if subscription is None:
             return flags & PullFlag.SUBSCRIPTION != 0
         if flags & PullFlag.SUBSCRIPTION or sub_version > subscription.sub_version:
             return False
-        consumers = broker.clients.consumer_group(self.group)
+        consumers = broker.clients.groups.get(self.group)
         return (
             consumers is not None
             and consumers.message_model == self._model
@@ -71,18 +89,11 @@ class Lane:
 class Lanes:
     """By the key that the accelerator reads from a pull."""
 
-    __slots__ = ("_broker", "_lanes")
+    __slots__ = ("_broker", "known")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._lanes: dict[bytes, Lane] = {}
-
-    def find(self, key: bytes, flags: int, sub_version: int) -> Lane | None:
-        lane = self._lanes.get(key)
-        if lane is None or lane.holds(self._broker, flags, sub_version):
-            return lane
-        del self._lanes[key]
-        return None
+        self.known: dict[bytes, Lane] = {}
 
     def remember(self, key: bytes, group: str, topic: str, queue_id: int, flags: int) -> None:
         """A pull of everything has just been found good."""
@@ -98,6 +109,6 @@ class Lanes:
             if consumers is None or subscription is None:
                 return
             model = consumers.message_model
-        if len(self._lanes) >= MOST_LANES:
-            self._lanes.clear()
-        self._lanes[key] = Lane(queue, topic_config, group_config, subscription, model)
+        if len(self.known) >= MOST_LANES:
+            self.known.clear()
+        self.known[key] = Lane(queue, topic_config, group_config, subscription, model, broker.store.removals)

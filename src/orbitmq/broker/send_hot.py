@@ -19,7 +19,7 @@ from orbitmq.broker.send_shapes import ID_CHARS, UNIQUE, UNIQUE_CHARS, SendShape
 from orbitmq.net.connection import Connection
 from orbitmq.store.bulk_append import Item, stage_batch, stage_many
 from orbitmq.store.commit_log import LARGEST_HEAD_BYTES
-from orbitmq.store.consume_queue import UNIT_BYTES, ConsumeQueue
+from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.durability import Durable
 from orbitmq.store.property_shapes import PropertyShapes
 from orbitmq.store.staged import Hashes
@@ -172,15 +172,14 @@ class HotSend:
             # Order within a connection is kept; a failure here is found again, and answered, by `finish`.
             return start
         store_ms = log.begin()
-        position = log.position
         taken = accel.stage_frames(
             data,
             start,
             stop,
             self._bulk_topics,
             self._bulk_settings,
-            position,
-            position + log.room_left(),
+            log.position,
+            log.records_end,
             store_ms,
             conn.peer_bytes,
         )
@@ -188,12 +187,9 @@ class HotSend:
             return start
         reached, position, records, answers, queues, hashes, offsets, counts = taken
         log.extend([records], position)
-        staged = log.staged
-        for queue, units in queues:
-            queue.next_offset += len(units) // UNIT_BYTES
-            staged.add_units(queue, units)
+        log.staged.take(queues)
         if hashes:
-            staged.index.append(Hashes(hashes, offsets))
+            log.staged.index.append(Hashes(hashes, offsets))
         if answers:
             self._done.append(answers)
         put = self._broker.stats.put
@@ -410,13 +406,14 @@ class HotSend:
 
     def finish(self, conn: Connection) -> None:
         """Writes everything of this read with one call and answers, at once or when it is on the device."""
-        store = self._broker.store
         if not self._items and not self._log.staged.units:
             return
+        store = self._broker.store
         try:
             if store.fault is not None:
                 raise OSError(store.fault.reason)
-            self._stage_items(conn)
+            if self._items:
+                self._stage_items(conn)
             end = store.commit_staged()
         except OSError as error:
             self.fail(conn, error, [])
@@ -429,7 +426,10 @@ class HotSend:
             return
         self._done, self._ends = [], []
         if not store.settings.sync_flush and store.copies is None:
-            conn.send_parts(answers + ends)
+            if ends or len(answers) > 1:
+                conn.send_parts(answers + ends)
+            else:
+                conn.send(answers[0])
             return
         if answers:
             store.when_durable(end, lambda outcome: _durable(conn, answers, outcome))

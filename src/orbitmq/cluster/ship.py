@@ -77,7 +77,8 @@ class LogShipper(ABC):
             await self._server.wait_closed()
 
     def _grown(self) -> None:
-        self._wake()
+        if self.slaves:
+            self._wake()
 
     def _wake(self) -> None:
         """Once per turn of the loop, however many commits it had; or when the first of them has waited its time."""

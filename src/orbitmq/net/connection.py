@@ -59,8 +59,8 @@ class Connection(asyncio.Protocol):
         "_service",
         "_stalled",
         "_transport",
-        "_write_paused",
         "closed",
+        "congested",
         "last_active",
         "local_port",
         "peer",
@@ -80,7 +80,8 @@ class Connection(asyncio.Protocol):
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._corked = False
-        self._write_paused = False
+        self.congested = False
+        """The peer leaves so much unread that whatever can wait should."""
         self._pending: dict[int, asyncio.Future[Command]] = {}
         self._next_opaque = 0
         self.closed = False
@@ -145,12 +146,12 @@ class Connection(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
-        self._write_paused = True
+        self.congested = True
         if self._transport is not None:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        self._write_paused = False
+        self.congested = False
         if self._transport is None:
             return
         self._transport.resume_reading()
@@ -199,7 +200,7 @@ class Connection(asyncio.Protocol):
                 if self._out_bytes > 1_000_000:
                     # Many big answers to one read: hand them over now, and wait if the peer does not take them.
                     self._flush_out()
-                    if self._write_paused:
+                    if self.congested:
                         self._stalled = True
                         break
                 if self.closed:
@@ -274,16 +275,14 @@ class Connection(asyncio.Protocol):
     def collected_bytes(self) -> int:
         return self._out_bytes
 
-    @property
-    def congested(self) -> bool:
-        """The peer leaves so much unread that whatever can wait should."""
-        return self._write_paused
-
     def _flush_out(self) -> None:
         out = self._out
         if out:
             if self._transport is not None:
-                _write(self._transport, out, self._out_bytes)
+                if len(out) == 1:
+                    self._transport.write(out[0])
+                else:
+                    _write(self._transport, out, self._out_bytes)
             out.clear()
             self._out_bytes = 0
 

@@ -38,12 +38,13 @@ def stage_many(log: CommitLog, items: Sequence[Item], born_host: bytes) -> tuple
     store_flag, store_host = log.store_flag | v6_flag, log.store_host
     staged = log.staged
     units_of = staged.units
-    prefixes, keys, key_offsets = staged.keys()
+    index = staged.keys()
+    prefixes, keys, key_offsets = index.prefixes, index.keys, index.offsets
     offsets: list[int] = []
     queue_offsets: list[int] = []
     parts: list[bytes] = []
     position = log.position
-    room = position + log.room_left()
+    room = log.records_end
     for queue, body, properties, sys_flag, flag, born_ms, tags_code, unique_key, more_keys in items:
         topic_part = queue.topic_part
         body_bytes = len(body)
@@ -53,7 +54,7 @@ def stage_many(log: CommitLog, items: Sequence[Item], born_host: bytes) -> tuple
             log.extend(parts, position)
             parts = []
             position = log.room_for(size)
-            room = position + log.room_left()
+            room = log.records_end
         queue_offset = queue.next_offset
         parts += (
             pack(
@@ -115,7 +116,7 @@ def stage_batch(
     pack, fixed, v6_flag = _form(log, born_host)
     topic_part, prefix, queue_id = queue.topic_part, queue.prefix, queue.queue_id
     fixed += len(topic_part)
-    room = log.room_left()
+    room = log.records_end - log.position
     # An upper bound first, since it is cheap; only near the end of a file the batch is measured exactly.
     most = len(batch) + (len(batch) // _SMALLEST_ITEM_BYTES + 1) * (fixed + shapes.added_bytes)
     if most > room and (stored := _stored_bytes(batch, fixed, shapes)) > room:

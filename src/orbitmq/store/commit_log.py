@@ -49,6 +49,7 @@ class CommitLog:
         "pack_v4",
         "pack_v6",
         "position",
+        "records_end",
         "series",
         "staged",
         "store_flag",
@@ -73,6 +74,8 @@ class CommitLog:
         self._fd = -1
         self._segment_base = 0
         self._segment_end = 0
+        self.records_end = 0
+        """Up to where records may lie in this file."""
         self._staged_from = 0
         self._start_position = 0
         self.position = 0
@@ -91,6 +94,7 @@ class CommitLog:
     def _use_segment(self, base: int) -> None:
         self._segment_base = base
         self._segment_end = base + self.series.segment_bytes
+        self.records_end = self._segment_end - BLANK_BYTES
         self._fd = self.series.fd(base)
 
     # --- appending --------------------------------------------------------------------------------------------
@@ -108,13 +112,9 @@ class CommitLog:
 
     def room_for(self, size: int) -> int:
         """Where `size` bytes in one piece go: here, or at the start of the next file when they do not fit here."""
-        if self.position + size + BLANK_BYTES > self._segment_end:
+        if self.position + size > self.records_end:
             self._roll()
         return self.position
-
-    def room_left(self) -> int:
-        """Bytes that records may still take in this file."""
-        return self._segment_end - self.position - BLANK_BYTES
 
     def extend(self, parts: list[bytes], position: int) -> None:
         """Takes packed records that end at `position`; their units and keys are the caller's to stage."""
@@ -205,7 +205,8 @@ class CommitLog:
 
     def commit(self) -> Staged:
         """Writes what is staged. Returns what dispatch has to bring into queues and index."""
-        self._write_staged()
+        if self._parts:
+            self._write_staged()
         self._staged_from = self._start_position = self.position
         staged = self.staged
         if staged.units:

@@ -81,14 +81,15 @@ class ConsumeQueue:
 
     # --- writing ----------------------------------------------------------------------------------------------
 
-    def append(self, units: list[bytes]) -> None:
+    def append(self, units: list[bytes]) -> int:
         """Units that became visible. They are read from memory until `write_out` brings them to the file.
 
-        A crash loses what is only in memory; recovery makes it again from the log.
+        Returns how many bytes are only in memory: a crash loses them, and recovery makes them again from the log.
         """
         joined = units[0] if len(units) == 1 else b"".join(units)
         self._buffer += joined
         self.max_offset += len(joined) // UNIT_BYTES
+        return len(self._buffer)
 
     @property
     def buffered_bytes(self) -> int:

@@ -19,7 +19,7 @@ INDEX_SLICE = 2048
 WRITE_BYTES = 1 << 16
 
 
-def _nobody_waits(queue: ConsumeQueue) -> None:
+def _nobody_waits(queue: ConsumeQueue, alone: bool) -> None:
     return
 
 
@@ -33,27 +33,31 @@ class Dispatcher:
     def __init__(self, index: IndexService | None) -> None:
         self._index = index
         self._buffered: set[ConsumeQueue] = set()
-        self._pending: list[tuple[Keys | Hashes, int]] = []
+        self._pending: list[tuple[Keys | Hashes, int, int]] = []
         self._pending_keys = 0
-        self.arrived: Callable[[ConsumeQueue], None] = _nobody_waits
-        """Told of queues that grew while somebody waited for that."""
+        self.arrived: Callable[[ConsumeQueue, bool], None] = _nobody_waits
+        """Told of queues that grew while somebody waited for that, and whether it is the only one."""
         self.all_arrived: Callable[[], None] = _nothing_arrived
         """Told when all that became visible at once has been told of."""
 
-    def dispatch(self, staged: Staged) -> None:
-        """Raises OSError when a full buffer cannot be written; everything is visible all the same."""
+    def dispatch(self, staged: Staged, alone: bool = False) -> None:
+        """Raises OSError when a full buffer cannot be written; everything is visible all the same.
+
+        `alone`: nothing else becomes visible together with this.
+        """
         full: list[ConsumeQueue] = []
+        alone = alone and len(staged.units) == 1
         for queue, units in staged.units.items():
-            queue.append(units)
-            self._buffered.add(queue)
-            if queue.buffered_bytes >= WRITE_BYTES:
+            if queue.append(units) >= WRITE_BYTES:
                 full.append(queue)
+            self._buffered.add(queue)
             if queue.waiters:
-                self.arrived(queue)
+                self.arrived(queue, alone)
         if self._index is not None:
             for chunk in staged.index:
-                self._pending.append((chunk, staged.store_ms))
-                self._pending_keys += len(chunk)
+                count = len(chunk.hashes) // 4 if isinstance(chunk, Hashes) else len(chunk.keys)
+                self._pending.append((chunk, staged.store_ms, count))
+                self._pending_keys += count
             if self._pending_keys >= INDEX_SLICE:
                 self.drain_index()
         for queue in full:
@@ -81,20 +85,19 @@ class Dispatcher:
         if not self._pending or self._index is None:
             return
         for is_hashed, group in groupby(self._pending, lambda item: isinstance(item[0], Hashes)):
-            chunks = list(group)
+            chunks, times, counts = zip(*group, strict=True)
             if is_hashed:
                 self._index.add_hashes(
-                    b"".join(chunk.hashes for chunk, _ in chunks if isinstance(chunk, Hashes)),
-                    b"".join(chunk.offsets for chunk, _ in chunks if isinstance(chunk, Hashes)),
-                    np.repeat([store_ms for _, store_ms in chunks], [len(chunk) for chunk, _ in chunks]),
+                    b"".join([chunk.hashes for chunk in chunks]),
+                    b"".join([chunk.offsets for chunk in chunks]),
+                    np.repeat(times, counts),
                 )
             else:
-                plain = [chunk for chunk, _ in chunks if isinstance(chunk, Keys)]
                 self._index.add_keys(
-                    [prefix for chunk in plain for prefix in chunk.prefixes],
-                    [key for chunk in plain for key in chunk.keys],
-                    [offset for chunk in plain for offset in chunk.offsets],
-                    [store_ms for chunk, store_ms in chunks for _ in range(len(chunk))],
+                    [prefix for chunk in chunks for prefix in chunk.prefixes],
+                    [key for chunk in chunks for key in chunk.keys],
+                    [offset for chunk in chunks for offset in chunk.offsets],
+                    [store_ms for store_ms, count in zip(times, counts, strict=True) for _ in range(count)],
                 )
         self._pending = []
         self._pending_keys = 0

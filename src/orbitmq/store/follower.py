@@ -13,7 +13,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from orbitmq.accel import follow, whole_records
-from orbitmq.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
+from orbitmq.store.consume_queue import UNIT, ConsumeQueue
 from orbitmq.store.errors import StoreError
 from orbitmq.store.log_scan import ScannedRecord, scan_segment
 from orbitmq.store.staged import Hashes, Staged
@@ -187,11 +187,8 @@ class LogFollower:
             if taken is None:
                 return
             pos, store_ms, found, hashes, offsets = taken
-            staged = Staged()
-            staged.store_ms = store_ms
-            for queue, units in found:
-                staged.units[queue] = [units]
-                queue.next_offset += len(units) // UNIT_BYTES
+            staged = Staged(store_ms=store_ms)
+            staged.take(found)
             if hashes and store.index is not None:
                 staged.index.append(Hashes(hashes, offsets))
             self._dispatched = base + pos

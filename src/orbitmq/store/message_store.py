@@ -259,7 +259,9 @@ class MessageStore(QueueTable):
             self._waiting_dispatch.append((self.log.position, staged))
         else:
             try:
-                self._dispatch(staged)
+                self.dispatcher.dispatch(staged, alone=True)
+            except OSError as error:
+                self._write_failed(error)
             finally:  # whatever went wrong, nobody's answer is kept back
                 self.dispatcher.all_arrived()
         if self.on_growth is not None:
@@ -303,21 +305,20 @@ class MessageStore(QueueTable):
         visible = visible if self.copied_to is None else min(visible, self.copied_to)
         waiting = self._waiting_dispatch
         count = 0
-        for end, staged in waiting:
-            if end > visible:
-                break
-            count += 1
-            self._shown_to = end
-            self._dispatch(staged)
-        del waiting[:count]
-        if count:
-            self.dispatcher.all_arrived()
-
-    def _dispatch(self, staged: Staged) -> None:
         try:
-            self.dispatcher.dispatch(staged)
-        except OSError as error:
-            self._write_failed(error)
+            for end, staged in waiting:
+                if end > visible:
+                    break
+                count += 1
+                self._shown_to = end
+                try:
+                    self.dispatcher.dispatch(staged)
+                except OSError as error:
+                    self._write_failed(error)
+        finally:  # whatever went wrong, nobody's answer is kept back
+            del waiting[:count]
+            if count:
+                self.dispatcher.all_arrived()
 
     # --- faults -----------------------------------------------------------------------------------------------
 

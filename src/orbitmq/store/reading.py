@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import mmap
 from collections.abc import Callable
+from struct import Struct
 from typing import NamedTuple
 
 from orbitmq.accel import gather, pick
@@ -46,6 +47,7 @@ SCAN_UNITS = 800
 
 _MAGIC_V2 = MESSAGE_MAGIC_V2.to_bytes(4, "big")
 _iter_units = UNIT.iter_unpack
+_LOG_OFFSET = Struct(">q")
 
 
 Place = tuple[bytes, mmap.mmap, int, int, int, int, Unchecked | None]
@@ -119,20 +121,28 @@ class QueueReader:
         """Where an accelerated pull of everything finds its records; None when `read` has to look, or tell why."""
         if not queue.min_offset <= offset < queue.max_offset:
             return None
-        most_count = MOST_PAGE_COUNT if page_bytes > 0 else self.limits.memory_count
-        units = queue.read_units(offset, most_count if max_count > most_count else max_count)
+        limits = self.limits
+        most_count = MOST_PAGE_COUNT if page_bytes > 0 else limits.memory_count
+        if max_count > most_count:
+            max_count = most_count
+        units = queue.read_units(offset, max_count)
         if not units:
             return None
-        commit_log = self._log
-        first = UNIT.unpack_from(units, 0)[0]
-        base = commit_log.series.base_of(first)
-        if base is None:
-            return None
-        max_count, max_bytes = self._bounds(first, max_count, page_bytes)
+        series, end = self._log.series, self._log.position
+        (first,) = _LOG_OFFSET.unpack_from(units)
+        base = first - first % series.segment_bytes
+        mapped = series.maps.get(base)
+        if mapped is None:  # not read before, or not there
+            if series.base_of(first) is None:
+                return None
+            mapped = series.map(base)
+        max_bytes = limits.memory_bytes
+        if page_bytes > 0 or end - first > self._in_memory_bytes:
+            max_count, max_bytes = self._bounds(first, max_count, page_bytes)
         unchecked = None
         if offset < queue.checked_from:
             unchecked = (queue.topic_part, queue.queue_id, offset, queue.checked_from - offset)
-        return units, commit_log.series.map(base), base, commit_log.position, max_count, max_bytes, unchecked
+        return units, mapped, base, end, max_count, max_bytes, unchecked
 
     def _bounds(self, first: int, max_count: int, page_bytes: int) -> tuple[int, int]:
         """How many messages and bytes a pull gets that begins at this place of the log."""

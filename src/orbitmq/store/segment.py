@@ -52,12 +52,12 @@ class DescriptorCache:
 class SegmentSeries:
     """The files of one directory. Reads and writes never cross a file border: the caller's records do not either."""
 
-    __slots__ = ("_cache", "_disk", "_maps", "bases", "directory", "segment_bytes")
+    __slots__ = ("_cache", "_disk", "bases", "directory", "maps", "segment_bytes")
 
     def __init__(self, disk: Disk, directory: str, segment_bytes: int, cache: DescriptorCache) -> None:
         self._disk = disk
         self._cache = cache
-        self._maps: dict[int, mmap.mmap] = {}
+        self.maps: dict[int, mmap.mmap] = {}
         self.directory = directory
         self.segment_bytes = segment_bytes
         self.bases: list[int] = []
@@ -164,10 +164,10 @@ class SegmentSeries:
 
     def map(self, base: int) -> mmap.mmap:
         """The whole file, read-only. Kept until the file goes: pulls slice it directly."""
-        mapped = self._maps.get(base)
+        mapped = self.maps.get(base)
         if mapped is None:
             mapped = self._disk.map_ro(self.fd(base), self.segment_bytes)
-            self._maps[base] = mapped
+            self.maps[base] = mapped
         return mapped
 
     def last_modified_ms(self, base: int) -> int:
@@ -178,7 +178,7 @@ class SegmentSeries:
 
     def release(self, base: int) -> str:
         """Forgets a file; the caller deletes it by the name returned."""
-        mapped = self._maps.pop(base, None)
+        mapped = self.maps.pop(base, None)
         if mapped is not None:
             mapped.close()
         path = self.path(base)
@@ -210,9 +210,9 @@ class SegmentSeries:
             self.remove(base)
 
     def close(self) -> None:
-        for mapped in self._maps.values():
+        for mapped in self.maps.values():
             mapped.close()
-        self._maps.clear()
+        self.maps.clear()
 
 
 def written_end(disk: Disk, directory: str, segment_bytes: int) -> int:

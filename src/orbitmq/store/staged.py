@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+
+from msgspec import Struct
 
 from orbitmq.store.consume_queue import UNIT_BYTES, ConsumeQueue
 
+# Structs, since they are made at each commit, and without a call into Python.
 
-class Keys(NamedTuple):
+
+class Keys(Struct, eq=False):
     """Keys to be hashed, with what stands before each and where its message lies."""
 
-    prefixes: list[bytes]
-    keys: list[bytes]
-    offsets: list[int]
-
-    def __len__(self) -> int:
-        return len(self.keys)
+    prefixes: list[bytes] = []
+    keys: list[bytes] = []
+    offsets: list[int] = []
 
 
-class Hashes(NamedTuple):
+class Hashes(Struct, eq=False):
     """Keys already hashed: native 32-bit hashes and 64-bit log offsets, as the accelerator leaves them."""
 
     hashes: bytes
     offsets: bytes
 
-    def __len__(self) -> int:
-        return len(self.hashes) // 4
 
-
-class Staged:
+class Staged(Struct, eq=False):
     """`units` holds, per queue, byte strings of one or more units; `index` is in log order."""
 
-    __slots__ = ("index", "store_ms", "units")
+    units: dict[ConsumeQueue, list[bytes]] = {}
+    store_ms: int = 0
+    index: list[Keys | Hashes] = []
 
-    def __init__(self) -> None:
-        self.units: dict[ConsumeQueue, list[bytes]] = {}
-        self.store_ms = 0
-        self.index: list[Keys | Hashes] = []
+    def take(self, units_of: Iterable[tuple[ConsumeQueue, bytes]]) -> None:
+        """Units with the next offsets of their queues."""
+        staged = self.units
+        for queue, units in units_of:
+            queue.next_offset += len(units) // UNIT_BYTES
+            if queue in staged:
+                staged[queue].append(units)
+            else:
+                staged[queue] = [units]
 
     def add_units(self, queue: ConsumeQueue, units: bytes) -> None:
         chunks = self.units.get(queue)
@@ -50,7 +55,7 @@ class Staged:
         last = self.index[-1] if self.index else None
         if isinstance(last, Keys):
             return last
-        fresh = Keys([], [], [])
+        fresh = Keys()
         self.index.append(fresh)
         return fresh
 

@@ -91,3 +91,11 @@ def test_the_common_record_is_quick() -> None:
     assert quick.due_of(record, 7) == NOW
     assert quick.due_of(record, 8) is None
     assert quick.delivery(record, NOW) is not None
+
+
+def test_properties_that_are_longer_than_they_say_are_not_quick() -> None:
+    text = f"REAL_TOPIC\x01TopicA\x02REAL_QID\x013\x02TIMER_OUT_MS\x01{NOW}".encode()
+    record = bytearray(encode_record(topic=TIMER_TOPIC, body=b"x", properties=text, queue_offset=7))
+    length_at = len(record) - len(text) - 2
+    record[length_at : length_at + 2] = (len(text) - 1).to_bytes(2, "big")
+    assert quick.due_of(bytes(record), 7) is None

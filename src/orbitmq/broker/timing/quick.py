@@ -49,7 +49,10 @@ def due_of(record: bytes, queue_offset: int) -> int | None:
     properties_at = body_end + len(_TIMER) + 2
     if record[body_end : properties_at - 2] != _TIMER:
         return None
-    text = b"\x02" + record[properties_at:] + b"\x02"
+    properties = record[properties_at:]
+    if int.from_bytes(record[properties_at - 2 : properties_at], "big") != len(properties):
+        return None
+    text = b"\x02" + properties + b"\x02"
     for special in _SPECIAL:
         if special in text:
             return None
