@@ -203,7 +203,13 @@ def doubts(lines: Sequence[Line]) -> list[str]:
         if line.get("slave_behind_bytes", 0) > BEHIND_BYTES:
             found.append(f"{where}: the slave was {line['slave_behind_bytes']:,} bytes behind after the load")
         if line.get("other_cores", 0) > BUSY_CORES:
-            found.append(f"{where}: other processes used {line['other_cores']:.2f} cores")
+            # A core that waits without sleeping counts as one that works, for nobody.
+            who = (
+                "other processes, or the waiting of cores that were kept awake,"
+                if line.get("awake")
+                else "other processes"
+            )
+            found.append(f"{where}: {who} used {line['other_cores']:.2f} cores")
     return found + _taken_by_the_host(lines)
 
 

@@ -27,7 +27,7 @@ from typing import Any
 from bench import plan, report
 from bench.awake import awake_cores
 from bench.brokers import Broker, JavaBroker, OrbitBroker, anonymous_memory_mb
-from bench.memory_limit import memory_limit
+from bench.memory_limit import fill_memory, memory_limit
 from bench.pairs import JavaPair, OrbitPair, SlaveWatch
 from bench.turns import PATIENCE, QUIET_CORES, client_command, taking_turns
 
@@ -193,6 +193,7 @@ def main() -> int:
             tempfile.TemporaryDirectory(prefix="orbitmq-bench-", dir=args.store_dir) as scratch,
             raw.open("w") as out,
         ):
+            fill_memory(args.memory << 30, Path(scratch))
             for line in measure(args, Path(scratch)):
                 line["awake"] = args.awake
                 text = json.dumps(line)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.memory_limit import memory_limit
+from bench.memory_limit import fill_memory, memory_limit
 
 
 class Groups(type(Path())):  # type: ignore[misc]
@@ -53,3 +53,12 @@ def test_a_directory_that_is_no_control_group_is_told(tmp_path: Path) -> None:
 def test_no_limit_touches_nothing(tmp_path: Path) -> None:
     with memory_limit(0, tmp_path):
         assert not list(tmp_path.iterdir())
+
+
+def test_the_memory_is_filled_with_a_file_that_stays(tmp_path: Path) -> None:
+    fill_memory(3 << 20, tmp_path)
+    (cached,) = tmp_path.iterdir()
+    assert cached.stat().st_size == 3 << 20
+    cached.unlink()
+    fill_memory(0, tmp_path)
+    assert (tmp_path / "cached").stat().st_size == 0
