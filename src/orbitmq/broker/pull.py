@@ -70,7 +70,6 @@ class PullHandler:
         self._broker = broker
         self._slow = slow
         self._held: dict[Pull, ConsumeQueue] = {}
-        self._held_by: dict[Connection, int] = {}
         self.together = Together()
         """Answers to held pulls, until all queues that grew have been told of."""
         self._lanes = Lanes(broker)
@@ -137,7 +136,7 @@ class PullHandler:
         if offset != queue.max_offset:
             if not self._send_found(conn, queue, offset, max_count, page_bytes, opaque, lane.group):
                 return False
-        elif flags & PullFlag.SUSPEND and wait_ms > 0 and self._held_by.get(conn, 0) < MOST_HELD:
+        elif flags & PullFlag.SUSPEND and wait_ms > 0 and conn.held < MOST_HELD:
             fields = PullFields(
                 lane.group,
                 lane.topic,
@@ -320,7 +319,7 @@ class PullHandler:
             gone = self._broker.replication.master_is_gone
             code = ResponseCode.PULL_NOT_FOUND if gone else ResponseCode.PULL_RETRY_IMMEDIATELY
             result = result._replace(next_offset=f.queue_offset)
-        if code == ResponseCode.PULL_NOT_FOUND and may_hold and self._held_by.get(pull.conn, 0) < MOST_HELD:
+        if code == ResponseCode.PULL_NOT_FOUND and may_hold and pull.conn.held < MOST_HELD:
             self._hold(pull, store.queue(f.topic, f.queue_id))
             return
         self._answer(pull, int(code), result)
@@ -389,16 +388,11 @@ class PullHandler:
         pull.deadline_ms = pull.started_ms + min(wait_ms, 300_000)
         queue.waiters.append(pull)
         self._held[pull] = queue
-        self._held_by[pull.conn] = self._held_by.get(pull.conn, 0) + 1
+        pull.conn.held += 1
 
     def _let_go(self, pull: Pull) -> None:
-        if self._held.pop(pull, None) is None:
-            return
-        left = self._held_by[pull.conn] - 1
-        if left:
-            self._held_by[pull.conn] = left
-        else:
-            del self._held_by[pull.conn]
+        if self._held.pop(pull, None) is not None:
+            pull.conn.held -= 1
 
     def arrived(self, queue: ConsumeQueue, alone: bool = False) -> None:
         """The queue grew: whoever finds something now is answered, the others keep waiting from where they looked.

@@ -61,6 +61,7 @@ class Connection(asyncio.Protocol):
         "_transport",
         "closed",
         "congested",
+        "held",
         "last_active",
         "local_port",
         "peer",
@@ -90,6 +91,8 @@ class Connection(asyncio.Protocol):
         self.peer_bytes = b""
         self.local_port = 0
         self.tags: dict[str, object] = {}
+        self.held = 0
+        """Requests of this peer that wait for something to happen."""
 
     # --- asyncio.Protocol -------------------------------------------------------------------------------------
 
