@@ -6,8 +6,6 @@ import os
 import threading
 from pathlib import Path
 
-import pytest
-
 from bench.awake import awake_cores
 
 
@@ -35,7 +33,6 @@ def test_no_latency_is_asked_for_as_long_as_it_is_entered(tmp_path: Path) -> Non
     assert heard == [bytes(4), b""]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="devices of Linux")
 def test_without_the_device_or_the_right_figures_are_taken_all_the_same(tmp_path: Path) -> None:
     with awake_cores(tmp_path / "none") as agreed:
         assert not agreed
