@@ -3,7 +3,7 @@
 A broker that has been up for a while writes into pages that the system takes from the oldest cached ones. On a large
 machine with empty memory a benchmark never gets there: every page it writes is a new one, and where the machine is
 virtual, the host may have to find it first, which costs ten times as much, for whichever broker writes. So the limit
-is filled with cached pages before the first figure is taken.
+is filled with cached pages when the brokers have started, before the first figure is taken.
 """
 
 from __future__ import annotations
