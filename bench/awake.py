@@ -3,8 +3,8 @@
 A core of a virtual machine that has nothing to do goes back to the host, and comes again when the host finds time.
 Where client and broker wait for each other message by message, that takes longer than all they do, and differs from
 minute to minute: such rows tell about the host. Linux lets a program ask for cores that wait without sleeping (power
-management QoS); it is what `tuned`'s latency profiles do. Waiting counts as idle time, for no process. It holds for
-everybody alike, and until the file is closed.
+management QoS); it is what `tuned`'s latency profiles do. Waiting counts for no process, though the machine may count
+part of it as work. It holds for everybody alike, and until the file is closed.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ def doubts(lines: Sequence[Line]) -> list[str]:
         if line.get("slave_behind_bytes", 0) > BEHIND_BYTES:
             found.append(f"{where}: the slave was {line['slave_behind_bytes']:,} bytes behind after the load")
         if line.get("other_cores", 0) > BUSY_CORES:
-            # A core that waits without sleeping counts as one that works, for nobody.
+            # Cores that wait without sleeping are partly counted as working, for no process.
             who = (
                 "other processes, or the waiting of cores that were kept awake,"
                 if line.get("awake")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
+from orbitmq.store.consume_queue import ConsumeQueue
 from tests.support.stores import fill, open_small, read_all
 
 
@@ -45,3 +46,26 @@ def test_what_was_not_shown_is_found_by_the_next_start(tmp_path: Path) -> None:
         assert shown(store) == 0
     with closing(open_small(tmp_path / "store")) as store:
         assert shown(store) == 20
+
+
+def test_a_fault_among_those_who_wait_keeps_no_answer_back_and_shows_nothing_twice(tmp_path: Path) -> None:
+    with closing(open_small(tmp_path / "store")) as store:
+        fill(store, 10)
+        store.copied(store.log.position)
+        fill(store, 5, seed=2)
+        released: list[int] = []
+
+        def fails(queue: ConsumeQueue, alone: bool) -> None:
+            queue.waiters = []
+            raise RuntimeError("a fault in the broker")
+
+        store.dispatcher.arrived = fails
+        store.dispatcher.all_arrived = lambda: released.append(shown(store))
+        for queue in store.all_queues():
+            queue.waiters.append(object())
+        for _ in range(5):
+            with suppress(RuntimeError):
+                store.copied(store.log.position)
+        assert released, "what was collected for others has to go out"
+        assert shown(store) == 15
+        assert store.dispatch_behind_bytes == 0

@@ -35,20 +35,12 @@ class Staged(Struct, eq=False):
 
     def take(self, units_of: Iterable[tuple[ConsumeQueue, bytes]]) -> None:
         """Units with the next offsets of their queues."""
-        staged = self.units
         for queue, units in units_of:
             queue.next_offset += len(units) // UNIT_BYTES
-            if queue in staged:
-                staged[queue].append(units)
-            else:
-                staged[queue] = [units]
+            self.units.setdefault(queue, []).append(units)
 
     def add_units(self, queue: ConsumeQueue, units: bytes) -> None:
-        chunks = self.units.get(queue)
-        if chunks is None:
-            self.units[queue] = [units]
-        else:
-            chunks.append(units)
+        self.units.setdefault(queue, []).append(units)
 
     def keys(self) -> Keys:
         """Where further keys go."""
