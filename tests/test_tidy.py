@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "child_processes",
         "allocation",
     },
-    "spark": {"wire", "client", "store", "allocation"},
+    "spark": {"wire", "accel", "client", "store", "allocation"},
     "pyspark_orbitmq": {"spark"},
     "pyspark_orbitmq_store": {"spark"},
     "cli": {"wire", "client", "store", "config", "server", "spark", "child_processes", "local_cluster"},

@@ -7,11 +7,12 @@ the last.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyspark
@@ -45,12 +46,17 @@ from bench.spark.load import (
     topic_of,
     topics,
 )
+from bench.spark.processes import family_cpu_s
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 STREAM_LIMIT_S = 600
+ROUND_RUNS = 10
+MOST_ROUNDS = 12
+SETTLED_SHARE = 0.05
+"""Java has settled when its compiler takes less of the CPU than this."""
 FILL = "fill"
 
 
@@ -93,12 +99,38 @@ def warm_up(spark: SparkSession, work: Work, row: str) -> None:
     if row in QUERIES:
         for _ in range(WARM_RUNS):
             run_query(spark, work, row, WARM_TOPIC)
+        until_settled(lambda: run_query(spark, work, row, WARM_TOPIC), lambda: compiling_s(spark), own_cpu_s)
     elif row in (STREAM, BATCHES):
         rows = sides.stream(spark, work, WARM_TOPIC, startingOffsets="earliest")
         started(rows, work, f"{row}-warm", lambda _: None, at_once=True).awaitTermination(STREAM_LIMIT_S)
     elif row == WRITE:
         for options in write_ways(work).values():
             sides.write(fill.rows(spark, 1000, SIZES[0]), work, WRITE_TOPIC, **options)
+
+
+def until_settled(
+    run: Callable[[], object], compiling: Callable[[], float], cpu: Callable[[], float]
+) -> None:
+    """Goes on until Java's compiler has little left to do, within bounds: one rule for all sides."""
+    for _ in range(MOST_ROUNDS):
+        compiled, used = compiling(), cpu()
+        for _ in range(ROUND_RUNS):
+            run()
+        if compiling() - compiled < SETTLED_SHARE * (cpu() - used):
+            return
+
+
+def compiling_s(spark: SparkSession) -> float:
+    """How long Java has compiled so far."""
+    java: Any = spark.sparkContext._jvm
+    return (
+        float(java.java.lang.management.ManagementFactory.getCompilationMXBean().getTotalCompilationTime())
+        / 1e3
+    )
+
+
+def own_cpu_s() -> float:
+    return family_cpu_s(os.getpid())
 
 
 def run_query(spark: SparkSession, work: Work, row: str, topic: str, end: str = "latest") -> int:

@@ -45,8 +45,8 @@ LABELS: Final = 16
 GROWTH_BYTES: Final = 128
 CORES: Final = 2
 WARM_RUNS: Final = 40
-"""Of a query on a small topic before its first figure in a driver's life. One on the topic itself follows, and one more
-on the small topic goes before every figure."""
+"""Of a query on a small topic before its first figure in a driver's life; more until Java's compiler has settled.
+One on the topic itself follows, and one more on the small topic goes before every figure."""
 
 
 @dataclass(frozen=True, slots=True)

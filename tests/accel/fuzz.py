@@ -242,6 +242,59 @@ class Fuzzer:
                 continue
             raise AssertionError(f"{wrong} was taken")
 
+    def bodies(self) -> None:
+        """Records of one queue, one behind the other or where units say they are; some of it is garbage."""
+        random = self._random
+        base, first = random.choice((0, 4096, 1 << 40)), random.choice((0, 7, _LAST - 100))
+        parts: list[bytes] = []
+        for number in range(random.choice((1, 2, 6))):
+            made = encode_record(
+                topic="T",
+                body=random.randbytes(random.choice((0, 1, 70, 200))),
+                queue_id=3,
+                queue_offset=first + number,
+                physical_offset=base + sum(map(len, parts)),
+                sys_flag=self.mostly(0, 1, 2, 8, 0x10, 0xC0),
+            )
+            parts.append(self.mutated(made) if random.random() < 0.2 else made)
+        page = b"".join(parts)
+        rows, size = random.choice((0, 1, 2, 10)), random.choice((0, 60, 2000))
+        heads = random.choice((None, bytearray(88 * random.choice((0, 1, 10)))))
+        room = bytearray(size), bytearray(4 * (rows + 1))
+        taken, used, left = self._module.page_bodies(page, first, heads, *room)
+        self.check_bodies(page[: len(page) - left], taken, used, heads, *room)
+        units = b"".join(
+            (random.choice((place, random.choice(_BIG))) % (1 << 64)).to_bytes(8, "big")
+            + (random.choice((length, length, random.choice(_BIG))) % (1 << 32)).to_bytes(4, "big")
+            + bytes(8)
+            for place, length in zip(
+                (base + sum(map(len, parts[:n])) for n in range(len(parts))), map(len, parts), strict=True
+            )
+        )
+        limit = random.choice((_LAST, base + len(page), *_BIG))
+        row = self.mostly(0, 1, -1, 50)
+        taken, used = self._module.unit_bodies(
+            units, row, first + max(row, 0), 3, page, base, limit, heads, *room
+        )
+        assert (taken == 0) <= (used == 0)
+        assert taken <= min(rows, len(parts))
+        assert used <= size
+
+    def check_bodies(
+        self, page: bytes, taken: int, used: int, heads: bytearray | None, bodies: bytearray, ends: bytearray
+    ) -> None:
+        at = end = 0
+        for number in range(taken):
+            size, length = (int.from_bytes(page[at + k : at + k + 4], "big") for k in (0, 84))
+            assert bodies[end : end + length] == page[at + 88 : at + 88 + length]
+            end += length
+            assert int.from_bytes(ends[4 * number + 4 : 4 * number + 8], sys.byteorder) == end
+            if heads is not None:
+                assert heads[88 * number : 88 * number + 88] == page[at : at + 88]
+            at += size
+        assert at == len(page)
+        assert end == used
+
     def index(self) -> None:
         random = self._random
         slots, entries = random.choice((1, 7)), random.choice((2, 50))
@@ -277,7 +330,8 @@ class Fuzzer:
                 self.pull()
                 self.index()
                 self.follow()
-                self.calls += 9
+                self.bodies()
+                self.calls += 11
 
 
 def main() -> None:

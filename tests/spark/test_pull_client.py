@@ -61,7 +61,7 @@ def test_a_broker_that_honours_pages_is_asked_for_whole_ones(broker: FakeBroker)
     broker.most, broker.end = 1_000_000, 20_000
     assert read(broker, 0, 20_000) == list(range(20_000))
     assert len(broker.pulls()) == -(-20_000 // MOST_PER_PULL)
-    assert broker.pulls()[0].ext["pageBytes"] == str(4 << 20)
+    assert broker.pulls()[0].ext["pageBytes"] == str(PullSettings.page_bytes)
 
 
 def test_short_answers_are_completed_in_order(broker: FakeBroker) -> None:

@@ -20,6 +20,8 @@ found_page: Callable[..., tuple[bytes, int, int]] | None = None
 pick: Callable[..., tuple[bytes, int, int, int, bytes | None]] | None = None
 follow: Callable[..., tuple[int, int, list[tuple[Any, bytes]], bytes, bytes] | None] | None = None
 whole_records: Callable[..., tuple[int, bool]] | None = None
+unit_bodies: Callable[..., tuple[int, int]] | None = None
+page_bodies: Callable[..., tuple[int, int, int]] | None = None
 
 if not os.environ.get("ORBITMQ_PURE"):
     try:
@@ -35,3 +37,5 @@ if not os.environ.get("ORBITMQ_PURE"):
         pick = _accel.pick
         follow = _accel.follow
         whole_records = _accel.whole_records
+        unit_bodies = _accel.unit_bodies
+        page_bodies = _accel.page_bodies

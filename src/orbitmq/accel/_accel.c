@@ -30,6 +30,11 @@
  *     is not known. See follow.h.
  * whole_records(data, offset, file size) -> (bytes, sound)
  *     How much of a piece of the log that lies at `offset` is whole records and blank ends of files.
+ * unit_bodies(units, row, number, queue id, map, base, limit, heads, bodies, ends) -> (rows, bytes)
+ *     The bodies of the records that the units from this row on point at, as far as they are plain, lie in this mapped log
+ *     file before the offset `limit` and have the queue offsets from `number` on. See bodies.h.
+ * page_bodies(page, number, heads, bodies, ends) -> (rows, bytes, bytes of the page that are left)
+ *     The same for records that lie one behind the other.
  * put_index(map, entries_at, slots, count, begin_ms, hashes, offsets, times) -> used slots added
  *     Appends entries to a mapped index file; the caller has seen to room, begin_ms and the header.
  */
@@ -44,6 +49,7 @@
 #include "store_loops.h"
 #include "pick.h"
 #include "pull.h"
+#include "bodies.h"
 
 #define MAGIC 0xDAA320A7u
 #define FIXED_BYTES 90 /* less the topic part (its length byte counts there), body and properties */
@@ -428,6 +434,8 @@ static PyMethodDef methods[] = {
     {"found_page", found_page, METH_VARARGS, "The answer to a pull, with the records that units point at."},
     {"follow", follow, METH_VARARGS, "Walks over the plain records of another broker's log."},
     {"whole_records", whole_records, METH_VARARGS, "How much of a piece of a log is whole records."},
+    {"unit_bodies", unit_bodies, METH_VARARGS, "Bodies of plain records that units point at, side by side."},
+    {"page_bodies", page_bodies, METH_VARARGS, "Bodies of the plain records of a page, side by side."},
     {"put_index", put_index, METH_VARARGS, "Appends entries to a mapped index file; returns how many slots were first used."},
     {NULL, NULL, 0, NULL},
 };

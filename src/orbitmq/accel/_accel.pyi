@@ -72,3 +72,17 @@ def follow(
     map: Any, base: int, pos: int, end: int, topics: dict[bytes, tuple[Any, ...]], /
 ) -> tuple[int, int, list[tuple[Any, bytes]], bytes, bytes] | None: ...
 def whole_records(data: Any, offset: int, file_bytes: int, /) -> tuple[int, bool]: ...
+def unit_bodies(
+    units: Any,
+    row: int,
+    number: int,
+    queue_id: int,
+    map: Any,
+    base: int,
+    limit: int,
+    heads: Any,
+    bodies: Any,
+    ends: Any,
+    /,
+) -> tuple[int, int]: ...
+def page_bodies(page: Any, number: int, heads: Any, bodies: Any, ends: Any, /) -> tuple[int, int, int]: ...

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from orbitmq.spark.alike_properties import alike_values
 from orbitmq.spark.errors import SourceError
 from orbitmq.spark.property_columns import PropertyColumns
-from orbitmq.spark.records import Heads, Records, layout_groups, record_starts
+from orbitmq.spark.records import HEAD_BYTES, Heads, Records, layout_groups, record_starts
 from orbitmq.spark.schema import ALL_COLUMNS, arrow_schema
 from orbitmq.spark.spans import as_bytes, constant, take_spans
 from orbitmq.spark.unwrap import INNER_BATCH_FLAGS, unwrapped
@@ -248,6 +248,15 @@ class _Columns:
 
     def sys_flag(self) -> pa.Array:
         return pa.array(self._records.sys_flags)
+
+
+class HeadColumns(_Columns):
+    """Columns of plain records of which nothing but the heads is there, one behind the other."""
+
+    def __init__(self, heads: npt.NDArray[np.uint8], topic: str, broker: str | None) -> None:
+        starts = np.arange(0, len(heads), HEAD_BYTES, dtype=np.int64)
+        block = heads.view(f"V{HEAD_BYTES}")
+        super().__init__(Records(heads, Heads(heads, starts, block)), topic, broker, all_properties=False)
 
 
 _BUILDERS: Final[dict[str, Callable[[_Columns], pa.Array]]] = {

@@ -85,7 +85,7 @@ class ReadOptions:
     tags: str = "*"
     columns: tuple[str, ...] = ()
     group: str | None = None
-    page_bytes: int = 4 << 20
+    page_bytes: int = 2 << 20
     request_timeout_s: float = 10.0
     retry_timeout_s: float = 30.0
 

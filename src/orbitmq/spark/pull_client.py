@@ -31,6 +31,7 @@ from orbitmq.wire.topics import TOOLS_GROUP
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    import pyarrow as pa
 
 log = logging.getLogger("orbitmq.spark")
 
@@ -41,6 +42,8 @@ FILTERED_WINDOW: Final = 800
 SMALLEST_WINDOW: Final = 32
 MOST_IN_FLIGHT: Final = 16
 PROBES: Final = 2
+# Smaller pages, of brokers that send no others, are put together before they are decoded.
+LARGE_PAGE_BYTES: Final = 1 << 20
 FIRST_PAUSE_S: Final = 0.1
 MOST_PAUSE_S: Final = 2.0
 
@@ -62,11 +65,14 @@ class Page(NamedTuple):
     """Queue offsets to keep, where that can only be told after decoding."""
 
 
+Quick = Callable[["npt.NDArray[np.uint8]", int, int], "pa.RecordBatch | None"]
+
+
 @dataclass(frozen=True)
 class PullSettings:
     group: str = TOOLS_GROUP
     tags: str = "*"
-    page_bytes: int = 4 << 20
+    page_bytes: int = 2 << 20
     retry_timeout_s: float = 30.0
     fail_on_data_loss: bool = True
 
@@ -112,7 +118,11 @@ class PageSize:
 
 
 class SliceReader:
-    """Iterate for the pages of one slice, in order."""
+    """Iterate for the pages of one slice, in order.
+
+    `quick` is shown each large page of consecutive messages first, with its first offset and the one behind its last;
+    what it makes of the page is handed out instead.
+    """
 
     def __init__(
         self,
@@ -121,6 +131,7 @@ class SliceReader:
         settings: PullSettings,
         sizes: PageSize | None = None,
         *,
+        quick: Quick | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -128,6 +139,7 @@ class SliceReader:
         self._queue = piece.queue
         self._settings = settings
         self._sizes = sizes or PageSize(settings)
+        self._quick = None if settings.filtered else quick
         self._clock = clock
         self._sleep = sleep
         self._end = piece.end
@@ -138,7 +150,7 @@ class SliceReader:
         self._addr: str | None = None
         self._avoided: str | None = None
 
-    def __iter__(self) -> Iterator[Page]:
+    def __iter__(self) -> Iterator[Page | pa.RecordBatch]:
         failing_since: float | None = None
         pause = FIRST_PAUSE_S
         while self._position < self._end:
@@ -155,12 +167,12 @@ class SliceReader:
                 continue
             if self._position > before:
                 failing_since, pause = None, FIRST_PAUSE_S
-            if page is not None and len(page.heads.starts):
+            if page is not None:
                 yield page
 
     # --- asking -----------------------------------------------------------------------------------------------
 
-    def _next_page(self) -> Page | None:
+    def _next_page(self) -> Page | pa.RecordBatch | None:
         addr = self._address()
         connection = self._brokers.connection(addr)
         self._fill(addr)
@@ -240,7 +252,7 @@ class SliceReader:
 
     # --- judging ----------------------------------------------------------------------------------------------
 
-    def _judge(self, answer: Answer, start: int, stop: int) -> Page | None:
+    def _judge(self, answer: Answer, start: int, stop: int) -> Page | pa.RecordBatch | None:
         code = answer.code
         if code not in _PULL_CODES:
             assert self._addr is not None
@@ -282,7 +294,11 @@ class SliceReader:
             opaque = self._brokers.connection(self._addr).send(self._command(reached, stop))[0]
             self._in_flight.appendleft((opaque, reached, stop))
 
-    def _taken(self, data: npt.NDArray[np.uint8], start: int, stop: int) -> Page:
+    def _taken(self, data: npt.NDArray[np.uint8], start: int, stop: int) -> Page | pa.RecordBatch | None:
+        if self._quick is not None and len(data) >= LARGE_PAGE_BYTES:
+            made = self._quick(data, start, stop)
+            if made is not None:
+                return made
         heads = Heads(data, record_starts(data))
         offsets = heads.field(QUEUE_OFFSET_AT, ">i8")
         if len(offsets) == stop - start and (offsets == np.arange(start, stop)).all():
@@ -295,7 +311,7 @@ class SliceReader:
             edges = np.concatenate(([start - 1], offsets[inside].astype(np.int64), [stop]))
             for gap in np.flatnonzero(np.diff(edges) > 1):
                 self._missing(int(edges[gap]) + 1, int(edges[gap + 1]), "the broker left them out as damaged")
-        return Page(data, heads.subset(inside), None)
+        return Page(data, heads.subset(inside), None) if inside.any() else None
 
     def _missing(self, start: int, end: int, why: str) -> None:
         queue = self._queue

@@ -14,13 +14,20 @@ from orbitmq.spark.brokers import Brokers
 from orbitmq.spark.columns import decode_page
 from orbitmq.spark.errors import explained
 from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.pull_client import Page, PageSize, PullSettings, QueueSlice, SliceReader
+from orbitmq.spark.plain_bodies import PlainBodies
+from orbitmq.spark.pull_client import (
+    LARGE_PAGE_BYTES,
+    Page,
+    PageSize,
+    PullSettings,
+    QueueSlice,
+    SliceReader,
+)
 from orbitmq.spark.records import Heads
 from orbitmq.wire.subscription import split_tags
 from orbitmq.wire.topics import TOOLS_GROUP
 
 # Brokers that send small pages would otherwise make Spark handle thousands of tiny batches.
-JOINED_PAGE_BYTES: Final = 1 << 20
 JOINED_ROWS: Final = 8192
 
 
@@ -49,7 +56,12 @@ def _decoded(
     with Brokers(options.namesrv, options.request_timeout_s) as brokers:
         for piece in slices:
             topic, broker, _ = piece.queue
-            for page in joined_pages(SliceReader(brokers, piece, settings, sizes)):
+            plain = PlainBodies(columns, topic, broker)
+            quick = plain.of_page if plain.able else None
+            for page in joined_pages(SliceReader(brokers, piece, settings, sizes, quick=quick)):
+                if isinstance(page, pa.RecordBatch):
+                    yield page
+                    continue
                 yield decode_page(
                     page.data,
                     columns=columns,
@@ -61,15 +73,15 @@ def _decoded(
                 )
 
 
-def joined_pages(pages: Iterable[Page]) -> Iterator[Page]:
-    """Small pages of one queue as larger ones; large ones as they are."""
+def joined_pages(pages: Iterable[Page | pa.RecordBatch]) -> Iterator[Page | pa.RecordBatch]:
+    """Small pages of one queue as larger ones; large ones, and what is decoded already, as they are."""
     waiting: list[Page] = []
     size = 0
     for page in pages:
-        if page.window is None and len(page.data) < JOINED_PAGE_BYTES:
+        if isinstance(page, Page) and page.window is None and len(page.data) < LARGE_PAGE_BYTES:
             waiting.append(page)
             size += len(page.data)
-            if size < JOINED_PAGE_BYTES:
+            if size < LARGE_PAGE_BYTES:
                 continue
             yield _joined(waiting)
         else:
@@ -99,7 +111,7 @@ def joined_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
             continue
         waiting.append(batch)
         rows += batch.num_rows
-        if rows >= JOINED_ROWS or batch.nbytes >= JOINED_PAGE_BYTES:
+        if rows >= JOINED_ROWS or batch.nbytes >= LARGE_PAGE_BYTES:
             yield _one_batch(waiting)
             waiting, rows = [], 0
     if waiting:

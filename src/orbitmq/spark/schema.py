@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from orbitmq.spark.errors import BadOption
@@ -68,6 +69,11 @@ def arrow_type(name: str) -> pa.DataType:
 
 def arrow_schema(columns: Iterable[str]) -> pa.Schema:
     """What Spark expects of record batches with these columns: it compares the types to the letter."""
+    return _schema_of(tuple(columns))
+
+
+@cache
+def _schema_of(columns: tuple[str, ...]) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([pa.field(name, arrow_type(name)) for name in columns])

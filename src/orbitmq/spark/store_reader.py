@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from orbitmq.spark.columns import decode_page, decode_parts
 from orbitmq.spark.errors import DataLost, SourceError
+from orbitmq.spark.plain_bodies import PlainBodies
 from orbitmq.spark.reading import joined_batches
 from orbitmq.spark.records import Heads
 from orbitmq.spark.spans import as_bytes
@@ -106,19 +108,53 @@ class _Reader:
         self._mapped: dict[int, FileBytes] = {}
 
     def batches(self, piece: StoreSlice) -> Iterator[pa.RecordBatch]:
+        settings = self._settings
+        plain = PlainBodies(settings.columns, piece.topic, settings.broker)
+        quick = plain.able and settings.tag_codes is None and not piece.topic.startswith(LMQ_PREFIX)
         for first, units in self._units(piece):
-            offsets, sizes = units["offset"].astype(np.int64), units["size"].astype(np.int64)
-            numbers = np.arange(first, first + len(units), dtype=np.int64)
-            there = (sizes > 0) & (sizes != FILLER_SIZE) & (offsets >= 0)
-            if not there.all():
-                self._missing(piece, numbers[~there], "the queue has no units for them")
-            if (codes := self._settings.tag_codes) is not None and piece.topic != SCHEDULE_TOPIC:
-                found = units["code"].astype(np.int64)
-                there &= np.isin(found, list(codes)) | (found <= MAX_EXT_ADDRESS)
-            if not there.all():
-                offsets, sizes, numbers = offsets[there], sizes[there], numbers[there]
-            for chunk in _chunks(offsets, sizes, self._settings.log_file_bytes):
-                yield from self._chunk(piece, offsets[chunk], sizes[chunk], numbers[chunk])
+            if quick:
+                yield from self._quick(plain, piece, first, units)
+            else:
+                yield from self._by_columns(piece, first, units)
+
+    def _quick(
+        self, plain: PlainBodies, piece: StoreSlice, first: int, units: npt.NDArray[np.void]
+    ) -> Iterator[pa.RecordBatch]:
+        """Plain messages by the accelerator; from the first other one on, some in the way that knows all."""
+        file_bytes, checked = self._settings.log_file_bytes, self._settings.check_from
+        row = 0
+        while row < len(units):
+            offset = int(units["offset"][row])
+            base = offset - offset % file_bytes
+            batch = None
+            with suppress(OSError):  # a file that is gone is reported by the other way
+                if offset >= 0:
+                    mapped = self._file(base)
+                    limit = base + len(mapped) if checked is None else checked
+                    batch = plain.of_units(units, row, first + row, piece.queue_id, mapped, base, limit)
+            if batch is None:
+                rest = units[row : row + PACKED_ROWS]
+                yield from self._by_columns(piece, first + row, rest)
+                row += len(rest)
+            else:
+                yield batch
+                row += len(batch)
+
+    def _by_columns(
+        self, piece: StoreSlice, first: int, units: npt.NDArray[np.void]
+    ) -> Iterator[pa.RecordBatch]:
+        offsets, sizes = units["offset"].astype(np.int64), units["size"].astype(np.int64)
+        numbers = np.arange(first, first + len(units), dtype=np.int64)
+        there = (sizes > 0) & (sizes != FILLER_SIZE) & (offsets >= 0)
+        if not there.all():
+            self._missing(piece, numbers[~there], "the queue has no units for them")
+        if (codes := self._settings.tag_codes) is not None and piece.topic != SCHEDULE_TOPIC:
+            found = units["code"].astype(np.int64)
+            there &= np.isin(found, list(codes)) | (found <= MAX_EXT_ADDRESS)
+        if not there.all():
+            offsets, sizes, numbers = offsets[there], sizes[there], numbers[there]
+        for chunk in _chunks(offsets, sizes, self._settings.log_file_bytes):
+            yield from self._chunk(piece, offsets[chunk], sizes[chunk], numbers[chunk])
 
     def _units(self, piece: StoreSlice) -> Iterator[tuple[int, npt.NDArray[np.void]]]:
         """Runs of units of the slice, each with the offset of its first."""

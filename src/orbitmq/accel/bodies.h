@@ -1,0 +1,113 @@
+/* The bodies of plain records, side by side as an Arrow array has them, and the records' heads likewise.
+ *
+ * Plain is a record of the first magic with IPv4 hosts whose body is neither compressed nor a batch. The twin is
+ * spark.columns, which knows every form; whatever is not plain, or not what it is expected to be, is left to it. */
+#ifndef ORBITMQ_BODIES_H
+#define ORBITMQ_BODIES_H
+
+#include "bytes.h"
+#include "own_record.h"
+#include "store_loops.h"
+
+#define PLAIN_FLAGS 0xEu  /* several tags, and the two bits of a transaction */
+#define BEHIND_BODY 3     /* the lengths of topic and properties */
+
+typedef struct {
+    Py_buffer heads, bodies, ends;
+    int with_heads;
+    Py_ssize_t rows, bytes, most; /* taken so far; `most` rows have room in heads and ends */
+} Taken;
+
+static void release_taken(Taken *t) {
+    if (t->heads.obj) PyBuffer_Release(&t->heads);
+    if (t->bodies.obj) PyBuffer_Release(&t->bodies);
+    if (t->ends.obj) PyBuffer_Release(&t->ends);
+}
+
+/* Ends are int32, one more than rows: the first is 0. Without heads, None is given for them. */
+static int open_taken(Taken *t, PyObject *heads, PyObject *bodies, PyObject *ends) {
+    memset(t, 0, sizeof *t);
+    t->with_heads = heads != Py_None;
+    if ((t->with_heads && PyObject_GetBuffer(heads, &t->heads, PyBUF_WRITABLE) < 0)
+        || PyObject_GetBuffer(bodies, &t->bodies, PyBUF_WRITABLE) < 0
+        || PyObject_GetBuffer(ends, &t->ends, PyBUF_WRITABLE) < 0) {
+        release_taken(t);
+        return 0;
+    }
+    if (t->ends.len < 4) {
+        PyErr_SetString(PyExc_ValueError, "there is no room for the first end");
+        release_taken(t);
+        return 0;
+    }
+    memset(t->ends.buf, 0, 4);
+    t->most = t->ends.len / 4 - 1;
+    if (t->with_heads && t->heads.len / RECORD_HEAD < t->most) t->most = t->heads.len / RECORD_HEAD;
+    return 1;
+}
+
+/* Takes the record of `size` bytes at p if it is plain, has this number in its queue, and there is room for it. */
+static int take_plain(Taken *t, const unsigned char *p, size_t size, uint64_t number) {
+    if (t->rows >= t->most || size < RECORD_HEAD + BEHIND_BODY || read32(p) != size || read32(p + 4) != RECORD_MAGIC) return 0;
+    if (read32(p + 36) & ~PLAIN_FLAGS || read64(p + 20) != number) return 0;
+    size_t n = read32(p + 84), room = (size_t)(t->bodies.len - t->bytes);
+    if (n > size - RECORD_HEAD - BEHIND_BODY || n > room || (size_t)t->bytes + n > INT32_MAX) return 0;
+    if (t->with_heads) memcpy((char *)t->heads.buf + t->rows * RECORD_HEAD, p, RECORD_HEAD);
+    memcpy((char *)t->bodies.buf + t->bytes, p + RECORD_HEAD, n);
+    t->bytes += (Py_ssize_t)n;
+    t->rows++;
+    int32_t end = (int32_t)t->bytes;
+    memcpy((char *)t->ends.buf + t->rows * 4, &end, 4);
+    return 1;
+}
+
+static PyObject *unit_bodies(PyObject *self, PyObject *args) {
+    Py_buffer units, map;
+    Py_ssize_t row;
+    long long number, base, limit;
+    int queue_id;
+    PyObject *heads, *bodies, *ends, *result = NULL;
+    Taken t;
+    if (!PyArg_ParseTuple(args, "y*nLiy*LLOOO", &units, &row, &number, &queue_id, &map, &base, &limit, &heads, &bodies, &ends))
+        return NULL;
+    if (open_taken(&t, heads, bodies, ends)) {
+        Py_ssize_t count = units.len / UNIT_BYTES;
+        if (row < 0 || base < 0 || limit < 0) count = 0;
+        for (; row < count; row++) {
+            const unsigned char *u = (const unsigned char *)units.buf + row * UNIT_BYTES;
+            int64_t offset = (int64_t)read64(u), size = (int32_t)read32(u + 8);
+            /* A damaged unit may hold any number: nothing is added to it. */
+            if (offset < base || size <= 0 || offset - base > map.len - size || size > limit - offset) break;
+            const unsigned char *p = (const unsigned char *)map.buf + (offset - base);
+            if (size < RECORD_HEAD || (int32_t)read32(p + 12) != queue_id || (int64_t)read64(p + 28) != offset) break;
+            if (!take_plain(&t, p, (size_t)size, (uint64_t)number + (uint64_t)t.rows)) break;
+        }
+        result = Py_BuildValue("(nn)", t.rows, t.bytes);
+        release_taken(&t);
+    }
+    PyBuffer_Release(&units); PyBuffer_Release(&map);
+    return result;
+}
+
+static PyObject *page_bodies(PyObject *self, PyObject *args) {
+    Py_buffer page;
+    long long number;
+    PyObject *heads, *bodies, *ends, *result = NULL;
+    Taken t;
+    if (!PyArg_ParseTuple(args, "y*LOOO", &page, &number, &heads, &bodies, &ends)) return NULL;
+    if (open_taken(&t, heads, bodies, ends)) {
+        const unsigned char *p = page.buf;
+        size_t left = (size_t)page.len;
+        while (left >= 4) {
+            size_t size = read32(p);
+            if (size > left || !take_plain(&t, p, size, (uint64_t)number + (uint64_t)t.rows)) break;
+            p += size;
+            left -= size;
+        }
+        result = Py_BuildValue("(nnn)", t.rows, t.bytes, (Py_ssize_t)left);
+        release_taken(&t);
+    }
+    PyBuffer_Release(&page);
+    return result;
+}
+
+#endif
