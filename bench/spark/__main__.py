@@ -33,11 +33,14 @@ from bench.spark.job import FILL, MOST_ROUNDS, ROUND_RUNS, SETTLED_SHARE
 from bench.spark.load import (
     ABSENT,
     BATCHES,
+    FLOOR,
     GROWTH,
     KAFKA,
     LATENCY,
     QUERIES,
     SIDES,
+    SOURCE,
+    STORE,
     STREAM,
     WARM_RUNS,
     WRITE,
@@ -57,12 +60,13 @@ def measure(args: argparse.Namespace, scratch: Path) -> Iterator[Figure]:
     with ExitStack() as stack:
         addresses: dict[str, tuple[str, int]] = {}
         store = scratch / "orbitmq"
-        if set(args.sides) - {KAFKA}:
+        if set(args.sides) & {SOURCE, STORE}:
             broker = OrbitBroker(store, {**plan.SETTINGS, "flushDiskType": plan.ASYNC})
             broker.start()
             stack.callback(broker.stop)
             fill.fill_orbitmq(broker.namesrv, topics(load, growth=GROWTH in args.rows))
-            addresses |= dict.fromkeys(set(SIDES) - {KAFKA}, (broker.namesrv, broker.pid))
+            addresses |= dict.fromkeys((SOURCE, STORE), (broker.namesrv, broker.pid))
+        addresses[FLOOR] = ("", 0)
         if KAFKA in args.sides:
             server = stack.enter_context(Kafka(scratch / "kafka"))
             addresses[KAFKA] = (server.addr, server.pid)

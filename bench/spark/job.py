@@ -24,6 +24,7 @@ from bench.spark.load import (
     BATCHES,
     COLUMNS,
     COUNT,
+    FLOOR,
     GROUP,
     GROWTH,
     GROWTH_BYTES,
@@ -226,7 +227,7 @@ def write_figures(spark: SparkSession, work: Work) -> Iterator[Figure]:
 
 
 def watch(work: Work, row: str, size: int) -> Watch:
-    return Watch(work.side, row, size, 0 if work.side == STORE else work.broker_pid)
+    return Watch(work.side, row, size, 0 if work.side in (STORE, FLOOR) else work.broker_pid)
 
 
 def check(work: Work, row: str, found: int, expected: int) -> None:

@@ -9,7 +9,8 @@ from typing import Final
 SOURCE: Final = "orbitmq"
 STORE: Final = "orbitmq-store"
 KAFKA: Final = "kafka"
-SIDES: Final = (SOURCE, STORE, KAFKA)
+FLOOR: Final = "floor"
+SIDES: Final = (SOURCE, STORE, KAFKA, FLOOR)
 
 COUNT: Final = "count"
 SUM: Final = "sum"
@@ -33,7 +34,11 @@ TITLES: Final = {
     WRITE_ONCE: "write, exactly once",
 }
 QUERIES: Final = (COUNT, SUM, GROUP, WHOLE)
-ABSENT: Final = {STORE: (STREAM, BATCHES, WRITE, LATENCY), KAFKA: (GROWTH,)}
+ABSENT: Final = {
+    STORE: (STREAM, BATCHES, WRITE, LATENCY),
+    KAFKA: (GROWTH,),
+    FLOOR: (COUNT, GROUP, WHOLE, STREAM, BATCHES, GROWTH, WRITE, LATENCY),
+}
 """What a side cannot do or is not asked for."""
 COLUMNS: Final = {COUNT: "queue_id", SUM: "body", GROUP: "tags", WHOLE: "*"}
 """What our readers are asked for: Spark does not tell a Python source which columns a query needs."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.spark.load import CORES, KAFKA, SOURCE, STORE, Work
+from bench.spark import floor
+from bench.spark.load import CORES, FLOOR, KAFKA, SOURCE, STORE, Work, topics
 from orbitmq.spark.brokers import Brokers
 from orbitmq.spark.places import bounds_of
 
@@ -16,7 +17,7 @@ SETTINGS: Final[dict[str, str | int | bool]] = {
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": CORES,
 }
-BODY: Final = {SOURCE: "body", STORE: "body", KAFKA: "value"}
+BODY: Final = {SOURCE: "body", STORE: "body", KAFKA: "value", FLOOR: "body"}
 LABEL: Final = {SOURCE: "tags", STORE: "tags", KAFKA: "key"}
 
 
@@ -25,10 +26,16 @@ def session(work: Work, jars: list[str]) -> SparkSession:
     import orbitmq.spark
 
     more = {"spark.jars": ",".join(jars)} if jars else {}
-    return orbitmq.spark.session(f"local[{CORES}]", app=f"bench {work.side}", **SETTINGS, **more)
+    made = orbitmq.spark.session(f"local[{CORES}]", app=f"bench {work.side}", **SETTINGS, **more)
+    if work.side == FLOOR:
+        floor.register(made)
+    return made
 
 
 def batch(spark: SparkSession, work: Work, topic: str, columns: str, end: str = "latest") -> DataFrame:
+    if work.side == FLOOR:
+        rows, size = topics(work.load, growth=False)[topic]
+        return spark.read.format(FLOOR).options(rows=rows, size=size).load()
     read = spark.read.format(work.side).option("endingOffsets", end).option("subscribe", topic)
     if work.side == KAFKA:
         return read.option("kafka.bootstrap.servers", work.addr).load()

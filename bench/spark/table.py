@@ -9,6 +9,7 @@ from bench.spark.figure import Figure
 from bench.spark.load import (
     BATCHES,
     COUNT,
+    FLOOR,
     GROUP,
     GROWTH,
     KAFKA,
@@ -32,7 +33,12 @@ CPU_BARS = {SOURCE: 2.0, STORE: 4.0}
 STREAM_BAR = 1.5
 LATENCY_BAR = 1.0
 BUSY_CORES = 0.3
-NAMES = {SOURCE: "`orbitmq`", STORE: "`orbitmq-store`", KAFKA: "Kafka"}
+NAMES = {
+    SOURCE: "`orbitmq`",
+    STORE: "`orbitmq-store`",
+    KAFKA: "Kafka",
+    FLOOR: "a Python source that reads nothing",
+}
 
 Value = Callable[[Figure], float | None]
 

@@ -122,7 +122,7 @@ class _Reader:
     ) -> Iterator[pa.RecordBatch]:
         """Plain messages by the accelerator; from the first other one on, some in the way that knows all."""
         file_bytes, checked = self._settings.log_file_bytes, self._settings.check_from
-        row = 0
+        row, stretch = 0, PACKED_ROWS
         while row < len(units):
             offset = int(units["offset"][row])
             base = offset - offset % file_bytes
@@ -133,12 +133,14 @@ class _Reader:
                     limit = base + len(mapped) if checked is None else checked
                     batch = plain.of_units(units, row, first + row, piece.queue_id, mapped, base, limit)
             if batch is None:
-                rest = units[row : row + PACKED_ROWS]
+                rest = units[row : row + stretch]
                 yield from self._by_columns(piece, first + row, rest)
                 row += len(rest)
+                stretch *= 4  # where nothing is plain, many at a time cost less
             else:
                 yield batch
                 row += len(batch)
+                stretch = PACKED_ROWS
 
     def _by_columns(
         self, piece: StoreSlice, first: int, units: npt.NDArray[np.void]
