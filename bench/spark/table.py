@@ -56,6 +56,7 @@ def verdicts(figures: Sequence[Figure]) -> list[str]:
         found += _verdict(
             figures, side, BARRED, lambda f: f.per_cpu_s, bar, "Kafka's rows per CPU second in batches"
         )
+    found += _ceiling(figures)
     found += _verdict(
         figures,
         SOURCE,
@@ -89,6 +90,20 @@ def _verdict(
         f"{NAMES[side]}: {ratios[worst]:.2f} to {max(ratios.values()):.2f} times {what}, bar {bar:g}: {word} "
         f"(least: {worst}); {whole:.2f} times over all of them together"
     ]
+
+
+def _ceiling(figures: Sequence[Figure]) -> list[str]:
+    """What a source in Python could reach at the most: one that only hands out rows that it made before."""
+    ratios = {
+        f"{TITLES[row]}, {size} B": ratio
+        for row in BARRED
+        for size in SIZES
+        if (ratio := ratio_to_kafka(figures, FLOOR, row, size, lambda f: f.per_cpu_s)) is not None
+    }
+    if not ratios:
+        return []
+    most = ", ".join(f"{ratio:.2f} ({name})" for name, ratio in ratios.items())
+    return [f"{NAMES[FLOOR]}, the most that any can reach, to Kafka's rows per CPU second: {most}"]
 
 
 def _together(figures: Sequence[Figure], side: str, rows: Sequence[str], value: Value) -> float:
