@@ -75,12 +75,7 @@ def verdicts(figures: Sequence[Figure]) -> list[str]:
 def _verdict(
     figures: Sequence[Figure], side: str, rows: Sequence[str], value: Value, bar: float, what: str
 ) -> list[str]:
-    ratios = {
-        f"{TITLES[row]}, {size} B": ratio
-        for row in rows
-        for size in SIZES
-        if (ratio := ratio_to_kafka(figures, side, row, size, value)) is not None
-    }
+    ratios = _ratios(figures, side, rows, value)
     if not ratios:
         return []
     worst = min(ratios, key=lambda name: ratios[name])
@@ -92,14 +87,19 @@ def _verdict(
     ]
 
 
+def _ratios(figures: Sequence[Figure], side: str, rows: Sequence[str], value: Value) -> dict[str, float]:
+    """To Kafka's, of each query that was measured at both, under its name."""
+    return {
+        f"{TITLES[row]}, {size} B": ratio
+        for row in rows
+        for size in SIZES
+        if (ratio := ratio_to_kafka(figures, side, row, size, value)) is not None
+    }
+
+
 def _ceiling(figures: Sequence[Figure]) -> list[str]:
     """What a source in Python could reach at the most: one that only hands out rows that it made before."""
-    ratios = {
-        f"{TITLES[row]}, {size} B": ratio
-        for row in BARRED
-        for size in SIZES
-        if (ratio := ratio_to_kafka(figures, FLOOR, row, size, lambda f: f.per_cpu_s)) is not None
-    }
+    ratios = _ratios(figures, FLOOR, BARRED, lambda f: f.per_cpu_s)
     if not ratios:
         return []
     most = ", ".join(f"{ratio:.2f} ({name})" for name, ratio in ratios.items())
