@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orbitmq.spark.errors import SourceError
-from orbitmq.spark.java import UNKNOWN_MODULE_FLAG, cache_directory, find_java, launcher_home, major
+from orbitmq.spark.java import UNKNOWN_MODULE_FLAG, find_java, major, script_for
 from orbitmq.spark.launch import UNCHECKED_ARROW, settings
+from orbitmq.spark.launchers import cache_directory, make_launcher
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,13 +59,13 @@ def test_the_launcher_passes_everything_else_on(tmp_path: Path) -> None:
     shown = tmp_path / "it's java"
     shown.write_text('#!/bin/sh\nfor argument do printf "[%s]" "$argument"; done\n')
     shown.chmod(0o755)
-    home = launcher_home(shown, cache_directory({"XDG_CACHE_HOME": str(tmp_path)}))
+    home = make_launcher("java", script_for(shown), cache_directory({"XDG_CACHE_HOME": str(tmp_path)}))
     arguments = ["-cp", "a b", UNKNOWN_MODULE_FLAG, "--add-modules=other", "", "$HOME"]
     ended = subprocess.run(
         [str(home / "bin" / "java"), *arguments], capture_output=True, text=True, check=True
     )
     assert ended.stdout == "[-cp][a b][--add-modules=other][][$HOME]"
-    assert launcher_home(shown, tmp_path / "orbitmq") == home
+    assert make_launcher("java", script_for(shown), tmp_path / "orbitmq") == home
 
 
 def test_settings_of_the_user_win() -> None:

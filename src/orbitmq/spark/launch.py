@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.spark.errors import SourceError
+from orbitmq.spark.interpreter import prepare_python
 from orbitmq.spark.java import prepare_java
 
 if TYPE_CHECKING:
@@ -32,6 +32,11 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.executor.defaultJavaOptions": UNCHECKED_ARROW,
 }
 LOCAL_SETTINGS: Final[dict[str, str]] = {
+    # Where Java has no native Hadoop, the usual manager starts some twenty processes for each micro-batch, to see
+    # whether files are links. In a local directory both look whether a file is there and rename then.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
     # Works on machines whose own name does not resolve, and opens nothing to the network.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -55,9 +60,7 @@ def session(master: str = "local[*]", app: str = DEFAULT_APP, **conf: str | int 
         raise SourceError("PySpark is not installed", hint="run `pip install 'orbitmq[spark]'`") from error
 
     prepare_java()
-    # Workers must find this package: they run the interpreter that runs us, unless somebody decided otherwise.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    prepare_python(local=master.startswith("local"))
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(app).master(master)
