@@ -6,6 +6,7 @@ Ends with 0 when nothing was wrong. A crash, or what a sanitizer finds, ends the
 from __future__ import annotations
 
 import importlib.util
+import socket
 import sys
 import time
 from random import Random
@@ -198,6 +199,29 @@ class Fuzzer:
         assert (count, size) == (expected, len(records))
         assert frame.endswith(records)
         assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+        if not random.randrange(20):
+            self.page_to_socket()
+
+    def page_to_socket(self) -> None:
+        """Units anywhere in a segment large enough to be written past Python."""
+        random = self._random
+        segment = bytes(100_000)
+        sizes = [
+            random.choice((0, 1, 5000, 70_000, *_BIG)) & 0xFFFFFFFF for _ in range(random.choice((1, 3, 400)))
+        ]
+        at = random.choice((0, 1, 99_999))
+        units = b""
+        for size in sizes:
+            units += (at & (1 << 64) - 1).to_bytes(8, "big") + size.to_bytes(4, "big") + bytes(8)
+            at += random.choice((0, size))
+        place = (units, segment, 0, len(segment), len(sizes), random.choice((0, 90_000, 1 << 40)), None)
+        near, far = socket.socketpair()
+        with near, far:
+            whole = self._module.found_page(*place, (b"a",) * 6, 1, 2, 3, 4, 5)
+            rest = self._module.found_page(*place, (b"a",) * 6, 1, 2, 3, 4, 5, near.fileno())
+            assert rest[1:] == whole[1:]
+            assert len(rest[0]) <= len(whole[0])
+            assert whole[0].endswith(rest[0])
 
     def follow(self) -> None:
         """Records as a master would send them, then anything."""

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import request
 from orbitmq.wire.message import decode_records
 from tests.support.raw_client import RawClient, pull_ext, send_ext
 from tests.support.server_process import ServerProcess
@@ -41,3 +42,55 @@ async def pages(server: ServerProcess) -> None:
 def test_a_page_holds_what_its_reader_asks_for(tmp_path: Path) -> None:
     with ServerProcess(tmp_path, flushDiskType="ASYNC_FLUSH", mappedFileSizeCommitLog=16 << 20) as server:
         asyncio.run(pages(server))
+
+
+LARGE = 4000
+LARGE_BYTES = 1024
+
+
+async def large_pages(server: ServerProcess) -> None:
+    """Pages of a megabyte go to the socket without being put together first, if it is idle and takes them."""
+    bodies = [b"%08d" % number * (LARGE_BYTES // 8) for number in range(LARGE)]
+    async with RawClient(server.broker_addr) as client:
+        await client.create_topic("Large", 1)
+        sent = [request(RequestCode.SEND_MESSAGE_V2, send_ext("Large", 0), body) for body in bodies]
+        for number in client.write(sent):
+            assert (await client.answer(number)).code == ResponseCode.SUCCESS
+
+        def page(offset: int) -> dict[str, str]:
+            return pull_ext("Large", 0, offset, 8000) | {"pageBytes": str(1 << 20)}
+
+        async def whole_queue(offsets: list[int], numbers: list[int]) -> None:
+            for offset, number in zip(offsets, numbers, strict=True):
+                answer = await client.answer(number)
+                assert answer.code == ResponseCode.SUCCESS, answer.remark
+                found = [message.body for message in decode_records(answer.body)]
+                assert len(found) > 800
+                assert found == bodies[offset : offset + len(found)]
+                assert int(answer.ext["nextBeginOffset"]) == offset + len(found)
+
+        for offset in (0, 0, 500):  # one at a time
+            await whole_queue([offset], client.write([request(RequestCode.PULL_MESSAGE, page(offset))]))
+        for pause_s in (
+            0.0,
+            0.3,
+        ):  # many at once, small answers between them, and a peer that is slow to read
+            offsets = [number * 97 % 3000 for number in range(30)]
+            transport = client.writer.transport
+            transport.pause_reading()  # type: ignore[attr-defined]
+            numbers, small = [], []
+            for offset in offsets:
+                small += client.write(
+                    [request(RequestCode.GET_MAX_OFFSET, {"topic": "Large", "queueId": "0"})]
+                )
+                numbers += client.write([request(RequestCode.PULL_MESSAGE, page(offset))])
+            await asyncio.sleep(pause_s)
+            transport.resume_reading()  # type: ignore[attr-defined]
+            await whole_queue(offsets, numbers)
+            for number in small:
+                assert (await client.answer(number)).ext["offset"] == str(LARGE)
+
+
+def test_large_pages_arrive_whole_and_in_order(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path, flushDiskType="ASYNC_FLUSH", mappedFileSizeCommitLog=16 << 20) as server:
+        asyncio.run(large_pages(server))

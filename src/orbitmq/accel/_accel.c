@@ -20,10 +20,11 @@
  * read_pull(data, start, stop)
  *         -> None | (key, opaque, queue offset, most messages, flags, offset to commit, wait ms, version, page bytes)
  *     The header data[start:stop] of a plain pull; None is for the twin. See pull.h for the key.
- * found_page(units, map, base, log_end, max_count, max_bytes, own, texts, high, low, offset, suggested, opaque)
+ * found_page(units, map, base, log_end, max_count, max_bytes, own, texts, high, low, offset, suggested, opaque[, fd])
  *         -> (frame, count, bytes of records)
- *     As gather, with the answer's header in front: `texts` around the last five numbers, the third of which is that of
- *     the offset behind the last record.
+ *     As gather, with the answer's header in front: `texts` around five numbers, the third of which is that of the offset
+ *     behind the last record. A large page whose records lie together goes right into the socket `fd`, as far as that
+ *     takes it at once; the frame is then what is left of it.
  * follow(map, base, pos, end, topics) -> None | (new pos, store time, [(queue, units)], key hashes, key offsets)
  *     Walks over the consecutive plain records map[pos:end] of a log file that begins at log offset `base`, as far as they
  *     have the same store time and are the next ones of their queues. Topics as above; None in the place of a queue that

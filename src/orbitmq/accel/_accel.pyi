@@ -50,6 +50,7 @@ def found_page(
     offset: int,
     suggested: int,
     opaque: int,
+    fd: int = -1,
     /,
 ) -> tuple[bytes, int, int]: ...
 def pick(

@@ -5,6 +5,7 @@
 
 #include "command_json.h"
 #include "store_loops.h"
+#include "write_page.h"
 
 #define PULL_KEY_BYTES 1024
 #define PULL_TEXTS 6 /* of the answer, around its five numbers */
@@ -102,9 +103,10 @@ static PyObject *found_page(PyObject *self, PyObject *args) {
     Py_buffer map;
     long long base, log_end, low, high, offset, suggested, opaque;
     Py_ssize_t max_count, max_bytes, total;
+    int fd = -1;
     Own own;
-    if (!PyArg_ParseTuple(args, "Sy*LLnnOO!LLLLL", &units, &map, &base, &log_end, &max_count, &max_bytes, &described,
-                          &PyTuple_Type, &texts, &high, &low, &offset, &suggested, &opaque))
+    if (!PyArg_ParseTuple(args, "Sy*LLnnOO!LLLLL|i", &units, &map, &base, &log_end, &max_count, &max_bytes, &described,
+                          &PyTuple_Type, &texts, &high, &low, &offset, &suggested, &opaque, &fd))
         return NULL;
     if (!take_own(&own, described)) goto out;
     Py_ssize_t count = fitting(units, &map, base, log_end, max_count, max_bytes, &own, &total);
@@ -124,14 +126,19 @@ static PyObject *found_page(PyObject *self, PyObject *args) {
         put(&head, PyBytes_AS_STRING(text), (size_t)PyBytes_GET_SIZE(text));
         if (number < PULL_TEXTS - 1) put_number(&head, numbers[number]);
     }
-    frame = PyBytes_FromStringAndSize(NULL, 8 + (Py_ssize_t)head.used + total);
-    if (frame) {
+    unsigned char lengths[8];
+    be32(be32(lengths, (uint32_t)(4 + head.used + (size_t)total)), (uint32_t)head.used);
+    Parts all = {{{lengths, sizeof lengths}, {head.at, head.used}}, BEFORE_RUNS};
+    if (fd >= 0 && total >= DIRECT_LEAST && add_runs(&all, units, count, &map, base)
+        && total / (all.parts - BEFORE_RUNS) >= RUN_LEAST) {
+        frame = rest_of(&all, write_now(fd, &all));
+    } else if ((frame = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(sizeof lengths + head.used) + total))) {
         unsigned char *to = (unsigned char *)PyBytes_AS_STRING(frame);
-        to = be32(be32(to, (uint32_t)(4 + head.used + (size_t)total)), (uint32_t)head.used);
-        memcpy(to, head.at, head.used);
-        copy_records(to + head.used, units, count, &map, base);
-        result = Py_BuildValue("(Nnn)", frame, count, total);
+        memcpy(to, lengths, sizeof lengths);
+        memcpy(to + sizeof lengths, head.at, head.used);
+        copy_records(to + sizeof lengths + head.used, units, count, &map, base);
     }
+    if (frame) result = Py_BuildValue("(Nnn)", frame, count, total);
 free:
     PyMem_Free(head.at);
 out:

@@ -166,14 +166,18 @@ class PullHandler:
         opaque: int,
         group: str,
     ) -> bool:
-        """The whole answer in one piece, by the accelerator; False: nothing was sent."""
+        """The whole answer by the accelerator, which writes a large page itself; False: nothing was sent."""
         place = self._broker.store.reader.place(queue, offset, max_count, page_bytes)
         if place is None or found_page is None:
             return False
-        frame, count, size = found_page(*place, _FOUND, queue.max_offset, queue.min_offset, offset, 0, opaque)
+        fd = conn.idle_fd() if page_bytes else -1
+        frame, count, size = found_page(
+            *place, _FOUND, queue.max_offset, queue.min_offset, offset, 0, opaque, fd
+        )
         if not count:
             return False
-        conn.send(frame)
+        if frame:
+            conn.send(frame)
         self._broker.stats.get(queue.topic, group, count, size)
         return True
 

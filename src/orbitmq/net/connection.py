@@ -48,6 +48,7 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_chunks",
         "_corked",
+        "_fd",
         "_have",
         "_limits",
         "_need",
@@ -74,6 +75,7 @@ class Connection(asyncio.Protocol):
         self._limits = limits
         self._registry = registry
         self._transport: asyncio.Transport | None = None
+        self._fd = -1
         self._chunks: list[bytes] = []
         self._have = 0
         self._need = 0
@@ -108,6 +110,9 @@ class Connection(asyncio.Protocol):
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.peer_bytes = socket.inet_pton(family, host.partition("%")[0]) + _LENGTH.pack(port)
         self.peer = f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"
+        sock = transport.get_extra_info("socket")
+        if sock is not None and transport.get_extra_info("sslcontext") is None:
+            self._fd = sock.fileno()
         sockname = transport.get_extra_info("sockname")
         self.local_port = sockname[1] if sockname else 0
         self.last_active = self._registry.now()
@@ -262,6 +267,13 @@ class Connection(asyncio.Protocol):
             self._out_bytes += sum(map(len, parts))
         elif self._transport is not None:
             _write(self._transport, parts, sum(map(len, parts)))
+
+    def idle_fd(self) -> int:
+        """The socket's number, for who can write to it without copying first; -1 when something is to go before."""
+        transport = self._transport
+        if self._fd < 0 or transport is None or self._out:
+            return -1
+        return -1 if transport.is_closing() or transport.get_write_buffer_size() else self._fd
 
     def collect(self) -> bool:
         """Keeps what is sent until `release`, to write it together. False when somebody else does so already."""
