@@ -94,8 +94,8 @@ def test_pulls_that_are_never_read_take_bounded_memory(server: ServerProcess) ->
             client.writer.transport.abort()
         return grown
 
-    # 10 000 answers of 200 KB are asked for. Eight MiB and what is under way may wait on each connection. The first time
-    # the C library may keep as much as it ever keeps of what is freed (`orbitmq.allocation`); nothing is added later.
+    # 10 000 answers of 200 KB are asked for. Eight MiB and what is under way may wait on each connection. The first
+    # time the C library may keep as much as it ever keeps of what is freed (`orbitmq.allocation`), but nothing later.
     for kept in (KEPT_BLOCKS, 0):
         before = memory(server.pid)
         assert asyncio.run(talk()) < 5 * 16 * MIB
