@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,13 +36,15 @@ number = 3
 
 @contextmanager
 def started(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+    without = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     process = subprocess.Popen(
         [sys.executable, "-m", "orbitmq", "run", *words],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"},
+        env={**without, "PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        start_new_session=True,
     )
     try:
         yield process
@@ -61,14 +63,16 @@ def started(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
 def read_until(process: subprocess.Popen[str], words: str) -> list[str]:
     lines: list[str] = []
     assert process.stdout is not None
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        line = process.stdout.readline()
-        lines.append(line)
-        if words in line:
-            return lines
-        if not line:
-            break
+    # Who waits for a line of a silent process would wait for ever, and for one of its child's as well.
+    too_late = threading.Timer(20, os.killpg, (process.pid, signal.SIGKILL))
+    too_late.start()
+    try:
+        while line := process.stdout.readline():
+            lines.append(line)
+            if words in line:
+                return lines
+    finally:
+        too_late.cancel()
     raise AssertionError(f"{words!r} was not printed: {lines}")
 
 
@@ -90,7 +94,16 @@ def test_it_runs_until_it_is_told_to_stop(orbitmq_server: Server, tmp_path: Path
 
 def test_it_starts_again_after_a_change(orbitmq_server: Server, tmp_path: Path) -> None:
     program = tmp_path / "shop.py"
-    program.write_text(PROGRAM.replace("GREETING", "old"))
+    second_ns = 1_700_000_000 * 10**9
+
+    def write(greeting: str, since_ns: int) -> None:
+        """Of the same size, and within one second: bytecode of the one would be taken for that of the other."""
+        draft = tmp_path / "draft"
+        draft.write_text(PROGRAM.replace("GREETING", greeting))
+        os.utime(draft, ns=(second_ns + since_ns, second_ns + since_ns))
+        draft.replace(program)
+
+    write("old", 1)
     with (
         orbitmq_server.connect() as mq,
         started(tmp_path, "shop:app", "-n", orbitmq_server.namesrv, "--reload") as process,
@@ -98,7 +111,7 @@ def test_it_starts_again_after_a_change(orbitmq_server: Server, tmp_path: Path) 
         read_until(process, "app ready")
         mq.producer("test").send("orders", b"one")
         read_until(process, "old one")
-        program.write_text(PROGRAM.replace("GREETING", "new"))
+        write("new", 2)
         read_until(process, "changed: shop.py; starting again")
         read_until(process, "app ready")
         mq.producer("test").send("orders", b"two")

@@ -112,9 +112,11 @@ def run_and_reload(
 ) -> int:
     """Keeps a child running and starts it anew after every change. Ends with Ctrl-C."""
     watched = [folder.resolve() for folder in folders]
+    # Bytecode is told to be stale by whole seconds and the size: two changes within one would run the first again.
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     before = snapshot(watched)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    child = subprocess.Popen(words)
+    child = subprocess.Popen(words, env=env)
     told_ended = False
     try:
         while True:
@@ -125,7 +127,7 @@ def run_and_reload(
                 print_line(f"changed: {', '.join(path.name for path in changed[:5])}; starting again")
                 before = now
                 _stop(child)
-                child = subprocess.Popen(words)
+                child = subprocess.Popen(words, env=env)
                 told_ended = False
             elif child.poll() is not None and not told_ended:
                 told_ended = True
