@@ -7,6 +7,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+JOBS ?= $(if $(ARGS),1,2)
 STAMP := $(VENV)/.installed
 STAMP_SPARK := $(VENV)/.installed-spark
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -35,8 +36,8 @@ $(STAMP_SPARK): $(STAMP) requirements-spark.lock
 up: install ## start name server and broker in this terminal, data in ./data (ARGS="--port 10911 …")
 	$(BIN)/orbitmq server --data ./data $(ARGS)
 
-test: install-spark ## all tests but the slow ones (ARGS="tests/wire -k frame"; JOBS=2 for two processes)
-ifdef JOBS
+test: install-spark ## all tests but the slow ones, in two processes (ARGS="tests/wire -k frame"; JOBS=1 for one)
+ifneq ($(JOBS),1)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow and not peer" --ignore tests/spark_slow $(ARGS)
 else
 	$(if $(ARGS),,$(BIN)/python -m pytest -m "not peer" tests/spark)
