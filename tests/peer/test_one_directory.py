@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -76,6 +77,13 @@ class Directory:
 
         asyncio.run(run())
 
+    def wait_for_files_of(self, topic: str) -> None:
+        """Our queues are brought to their files twice a second; a quick machine is done with its load before that."""
+        until = time.monotonic() + 10
+        while not any((self.path / "consumequeue" / topic).glob("*")):
+            assert time.monotonic() < until, f"{topic} has no files"
+            time.sleep(0.05)
+
     def contents(self, addr: str) -> Contents:
         """Every queue that has a directory and may be read, as pulls give it."""
 
@@ -132,6 +140,7 @@ def test_both_brokers_take_turns_on_one_directory(directory: Directory) -> None:
     asyncio.run(prepare(orbit.broker_addr))
     asyncio.run(write_kinds(orbit.broker_addr))
     directory.load(orbit.broker_addr, 1.0)
+    directory.wait_for_files_of("%RETRY%kinds-group")
     ours = directory.contents(orbit.broker_addr)
     assert {"SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "%RETRY%kinds-group", KINDS} <= {
         t for t, _ in ours
