@@ -71,10 +71,8 @@ async def large_pages(server: ServerProcess) -> None:
 
         for offset in (0, 0, 500):  # one at a time
             await whole_queue([offset], client.write([request(RequestCode.PULL_MESSAGE, page(offset))]))
-        for pause_s in (
-            0.0,
-            0.3,
-        ):  # many at once, small answers between them, and a peer that is slow to read
+        # Many at once, small answers between them, and a peer that is slow to read.
+        for pause_s in (0.0, 0.3):
             offsets = [number * 97 % 3000 for number in range(30)]
             transport = client.writer.transport
             transport.pause_reading()  # type: ignore[attr-defined]

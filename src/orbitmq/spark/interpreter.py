@@ -1,9 +1,9 @@
 """Which Python runs Spark's workers: the one that runs us and, on this machine, with the installed PySpark.
 
 Spark puts `pyspark.zip` before everything else in PYTHONPATH. It holds no bytecode, so every process that Spark starts
-compiles PySpark anew: a third of a second to a whole one, before each stream's first batch, in each planner, for each
-command. On one machine a launcher of ours drops Spark's own places from the path, and the same sources are found where
-they are installed. On a cluster it would not be there.
+compiles PySpark anew: a third of a second before each stream's first batch, in each planner, for each command. On one
+machine a launcher of ours drops Spark's own places from the path, and the same sources are found where they are
+installed. On a cluster it would not be there.
 """
 
 from __future__ import annotations
