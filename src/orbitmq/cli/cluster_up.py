@@ -101,10 +101,13 @@ async def _run(shape: Shape, directory: Path, ports: Ports, *, restart: bool, as
     rows: list[dict[str, object]] = []
 
     def tell(text: str) -> None:
-        note(text)
         for row, child in zip(rows, children.children, strict=False):
             row["pid"] = child.pid  # it may have been started again
-        save(directory, ports, namesrv, rows)
+        try:
+            save(directory, ports, namesrv, rows)  # before it is told: who reads the line may then read the file
+        except OSError as error:
+            text += f"\n{directory / 'cluster.json'} could not be written: {error.strerror or error}"
+        note(text)
 
     children = ChildProcesses(directory, tell, restart=restart)
     stages = plan(shape, directory, ports)
