@@ -304,6 +304,41 @@ class Fuzzer:
         assert taken <= min(rows, len(parts))
         assert used <= size
 
+        self.parts(units, page, base, limit, first)
+
+    def parts(self, units: bytes, page: bytes, base: int, limit: int, first: int) -> None:
+        """The same as parts of a page; what a socket does not take of it comes back."""
+        random = self._random
+        place = (units, page, base, limit, self.mostly(10, 0, 1), random.choice((0, 300, 1 << 20)), None)
+        wanted = random.choice((*range(8), -1, 8))
+        given = (*place, (b"a",) * 6, 1, 2, first, 4, 5)
+        frame, count, size = self._module.found_parts(*given, -1, wanted)
+        assert count <= len(units) // _UNIT_BYTES
+        assert (count == 0) == (not frame)
+        if count:
+            assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+            cut = frame[8 + int.from_bytes(frame[4:8], "big") :]
+            assert [int.from_bytes(cut[at : at + 4], "little") for at in (0, 4)] == [count, size]
+        if not random.randrange(20):
+            self.parts_to_socket(wanted)
+
+    def parts_to_socket(self, wanted: int) -> None:
+        random = self._random
+        bodies = [random.randbytes(random.choice((0, 5000, 20_000))) for _ in range(random.choice((5, 2000)))]
+        page, units = b"", b""
+        for number, body in enumerate(bodies[:40]):
+            made = encode_record(topic="T", body=body, queue_offset=number)
+            units += len(page).to_bytes(8, "big") + len(made).to_bytes(4, "big") + bytes(8)
+            page += made
+        units *= random.choice((1, 1, 60))  # the second time over, their numbers are wrong
+        given = (units, page, 0, len(page), 8192, 1 << 30, None, (b"a",) * 6, 1, 2, 0, 4, 5)
+        near, far = socket.socketpair()
+        with near, far:
+            whole = self._module.found_parts(*given, -1, wanted)
+            rest = self._module.found_parts(*given, near.fileno(), wanted)
+            assert rest[1:] == whole[1:]
+            assert whole[0].endswith(rest[0])
+
     def check_bodies(
         self, page: bytes, taken: int, used: int, heads: bytearray | None, bodies: bytearray, ends: bytearray
     ) -> None:
@@ -355,7 +390,7 @@ class Fuzzer:
                 self.index()
                 self.follow()
                 self.bodies()
-                self.calls += 11
+                self.calls += 12
 
 
 def main() -> None:

@@ -48,7 +48,7 @@ def twin(head: bytes) -> Any:
     return (
         *(f.consumer_group.encode(), f.topic.encode(), f.queue_id, *optional),
         *(found.opaque, f.queue_offset, f.max_msg_nums, f.sys_flag, f.commit_offset),
-        *(f.suspend_timeout_millis, f.sub_version, f.page_bytes),
+        *(f.suspend_timeout_millis, f.sub_version, f.page_bytes, f.page_parts),
     )
 
 
@@ -82,6 +82,7 @@ def test_what_clients_send_is_read_as_the_twin_reads_it(
     ext = {name: EXT[name] for name in names}
     ext |= {"consumerGroup": group, "topic": topic, "queueOffset": str(offset)}
     more = {"subscription": texts, "expressionType": texts, "pageBytes": st.just("4194304"), "bname": texts}
+    more["pageParts"] = st.sampled_from(("0", "7", "-1"))
     for name in data.draw(st.sets(st.sampled_from(sorted(more)))):
         ext[name] = data.draw(more[name])
     head = header(11, ext, opaque)
@@ -105,6 +106,7 @@ def test_what_clients_send_is_read_as_the_twin_reads_it(
         {"queueOffset": "9223372036854775808"},
         {"maxMsgNums": "many"},
         {"pageBytes": "99999999999"},
+        {"pageParts": "bodies"},
         {"consumerGroup": "x" * 1030},
     ],
 )
@@ -127,7 +129,7 @@ def test_answers_and_oneway_requests_are_left_to_the_twin(flag: int) -> None:
 
 def test_mutated_headers_are_never_read_otherwise_than_by_the_twin() -> None:
     mutated = Fuzzer(accel, 3).mutated
-    ext = {**EXT, "subscription": "*", "expressionType": "TAG", "pageBytes": "65536"}
+    ext = {**EXT, "subscription": "*", "expressionType": "TAG", "pageBytes": "65536", "pageParts": "3"}
     head = header(11, ext, 77)
     taken = 0
     for _ in range(20_000):

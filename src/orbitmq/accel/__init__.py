@@ -13,10 +13,11 @@ from typing import Any
 stage_frames: Callable[..., Any] | None = None
 put_index: Callable[..., int] | None = None
 gather: Callable[..., tuple[bytes, int]] | None = None
-read_pull: Callable[[bytes, int, int], tuple[bytes, int, int, int, int, int, int, int, int] | None] | None = (
-    None
-)
+read_pull: (
+    Callable[[bytes, int, int], tuple[bytes, int, int, int, int, int, int, int, int, int] | None] | None
+) = None
 found_page: Callable[..., tuple[bytes, int, int]] | None = None
+found_parts: Callable[..., tuple[bytes, int, int]] | None = None
 pick: Callable[..., tuple[bytes, int, int, int, bytes | None]] | None = None
 follow: Callable[..., tuple[int, int, list[tuple[Any, bytes]], bytes, bytes] | None] | None = None
 whole_records: Callable[..., tuple[int, bool]] | None = None
@@ -34,6 +35,7 @@ if not os.environ.get("ORBITMQ_PURE"):
         gather = _accel.gather
         read_pull = _accel.read_pull
         found_page = _accel.found_page
+        found_parts = _accel.found_parts
         pick = _accel.pick
         follow = _accel.follow
         whole_records = _accel.whole_records

@@ -18,13 +18,16 @@
  *     one of the 8-byte codes (None: any), and whose property pairs of these names (None: any) have the verdict True. See
  *     pick.h for the states; the key comes with PICK_UNDECIDED.
  * read_pull(data, start, stop)
- *         -> None | (key, opaque, queue offset, most messages, flags, offset to commit, wait ms, version, page bytes)
+ *         -> None | (key, opaque, queue offset, most messages, flags, offset to commit, wait ms, version, page bytes, parts)
  *     The header data[start:stop] of a plain pull; None is for the twin. See pull.h for the key.
  * found_page(units, map, base, log_end, max_count, max_bytes, own, texts, high, low, offset, suggested, opaque[, fd])
  *         -> (frame, count, bytes of records)
  *     As gather, with the answer's header in front: `texts` around five numbers, the third of which is that of the offset
  *     behind the last record. A large page whose records lie together goes right into the socket `fd`, as far as that
  *     takes it at once; the frame is then what is left of it.
+ * found_parts(as found_page, with fd and parts) -> (frame, count, bytes of records)
+ *     The same with heads, bodies and properties apart, and only those that are wanted. The count is 0 if that cannot be
+ *     done with every record of this page. See page_parts.h.
  * follow(map, base, pos, end, topics) -> None | (new pos, store time, [(queue, units)], key hashes, key offsets)
  *     Walks over the consecutive plain records map[pos:end] of a log file that begins at log offset `base`, as far as they
  *     have the same store time and are the next ones of their queues. Topics as above; None in the place of a queue that
@@ -51,6 +54,7 @@
 #include "pick.h"
 #include "pull.h"
 #include "bodies.h"
+#include "page_parts.h"
 
 #define MAGIC 0xDAA320A7u
 #define FIXED_BYTES 90 /* less the topic part (its length byte counts there), body and properties */
@@ -433,6 +437,7 @@ static PyMethodDef methods[] = {
     {"pick", pick, METH_VARARGS, "Records of a filtered pull, from one mapped log file."},
     {"read_pull", read_pull, METH_VARARGS, "The header of a plain pull."},
     {"found_page", found_page, METH_VARARGS, "The answer to a pull, with the records that units point at."},
+    {"found_parts", found_parts, METH_VARARGS, "The answer to a pull, with parts of the records that units point at."},
     {"follow", follow, METH_VARARGS, "Walks over the plain records of another broker's log."},
     {"whole_records", whole_records, METH_VARARGS, "How much of a piece of a log is whole records."},
     {"unit_bodies", unit_bodies, METH_VARARGS, "Bodies of plain records that units point at, side by side."},

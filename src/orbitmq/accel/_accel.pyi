@@ -35,7 +35,7 @@ def gather(
 ) -> tuple[bytes, int]: ...
 def read_pull(
     data: bytes, start: int, stop: int, /
-) -> tuple[bytes, int, int, int, int, int, int, int, int] | None: ...
+) -> tuple[bytes, int, int, int, int, int, int, int, int, int] | None: ...
 def found_page(
     units: bytes,
     map: Any,
@@ -51,6 +51,24 @@ def found_page(
     suggested: int,
     opaque: int,
     fd: int = -1,
+    /,
+) -> tuple[bytes, int, int]: ...
+def found_parts(
+    units: bytes,
+    map: Any,
+    base: int,
+    log_end: int,
+    max_count: int,
+    max_bytes: int,
+    own: tuple[bytes, int, int, int] | None,
+    texts: tuple[bytes, ...],
+    high: int,
+    low: int,
+    offset: int,
+    suggested: int,
+    opaque: int,
+    fd: int,
+    parts: int,
     /,
 ) -> tuple[bytes, int, int]: ...
 def pick(

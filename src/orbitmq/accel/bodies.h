@@ -45,12 +45,18 @@ static int open_taken(Taken *t, PyObject *heads, PyObject *bodies, PyObject *end
     return 1;
 }
 
+/* Whether `size` bytes at p are a plain record with this number in its queue, and its body lies within. */
+static int is_plain(const unsigned char *p, size_t size, uint64_t number) {
+    if (size < RECORD_HEAD + BEHIND_BODY || read32(p) != size || read32(p + 4) != RECORD_MAGIC) return 0;
+    if (read32(p + 36) & ~PLAIN_FLAGS || read64(p + 20) != number) return 0;
+    return read32(p + 84) <= size - RECORD_HEAD - BEHIND_BODY;
+}
+
 /* Takes the record of `size` bytes at p if it is plain, has this number in its queue, and there is room for it. */
 static int take_plain(Taken *t, const unsigned char *p, size_t size, uint64_t number) {
-    if (t->rows >= t->most || size < RECORD_HEAD + BEHIND_BODY || read32(p) != size || read32(p + 4) != RECORD_MAGIC) return 0;
-    if (read32(p + 36) & ~PLAIN_FLAGS || read64(p + 20) != number) return 0;
+    if (t->rows >= t->most || !is_plain(p, size, number)) return 0;
     size_t n = read32(p + 84), room = (size_t)(t->bodies.len - t->bytes);
-    if (n > size - RECORD_HEAD - BEHIND_BODY || n > room || (size_t)t->bytes + n > INT32_MAX) return 0;
+    if (n > room || (size_t)t->bytes + n > INT32_MAX) return 0;
     if (t->with_heads) memcpy((char *)t->heads.buf + t->rows * RECORD_HEAD, p, RECORD_HEAD);
     memcpy((char *)t->bodies.buf + t->bytes, p + RECORD_HEAD, n);
     t->bytes += (Py_ssize_t)n;

@@ -8,11 +8,11 @@
 #include "write_page.h"
 
 #define PULL_KEY_BYTES 1024
-#define PULL_TEXTS 6 /* of the answer, around its five numbers */
+#define PULL_NUMBERS 5 /* of the answer */
 
 enum {
     GROUP, TOPIC, QUEUE_ID, SUBSCRIPTION, EXPRESSION_TYPE, /* these make the key */
-    QUEUE_OFFSET, MAX_MSG_NUMS, SYS_FLAG, COMMIT_OFFSET, SUSPEND_MS, SUB_VERSION, PAGE_BYTES,
+    QUEUE_OFFSET, MAX_MSG_NUMS, SYS_FLAG, COMMIT_OFFSET, SUSPEND_MS, SUB_VERSION, PAGE_BYTES, PAGE_PARTS,
     PULL_FIELDS
 };
 
@@ -20,9 +20,9 @@ enum {
 static const struct { const char *text; size_t n; } pull_names[PULL_FIELDS] = {
     NAME("consumerGroup"), NAME("topic"), NAME("queueId"), NAME("subscription"), NAME("expressionType"),
     NAME("queueOffset"), NAME("maxMsgNums"), NAME("sysFlag"), NAME("commitOffset"), NAME("suspendTimeoutMillis"),
-    NAME("subVersion"), NAME("pageBytes"),
+    NAME("subVersion"), NAME("pageBytes"), NAME("pageParts"),
 };
-#define OPTIONAL (1u << SUBSCRIPTION | 1u << EXPRESSION_TYPE | 1u << PAGE_BYTES)
+#define OPTIONAL (1u << SUBSCRIPTION | 1u << EXPRESSION_TYPE | 1u << PAGE_BYTES | 1u << PAGE_PARTS)
 
 typedef struct {
     uint32_t seen;
@@ -83,19 +83,43 @@ static PyObject *read_pull(PyObject *self, PyObject *args) {
     if (!read_command(p + start, p + stop, &command, read_pull_ext, &ext)) Py_RETURN_NONE;
     /* An answer that looks like a request, one-way, or incomplete: not for us. */
     if (command.flag & 3 || (ext.seen | OPTIONAL) != (1u << PULL_FIELDS) - 1) Py_RETURN_NONE;
-    int64_t queue_id, offset, most, flags, commit, suspend, version, page = 0;
+    int64_t queue_id, offset, most, flags, commit, suspend, version, page = 0, parts = -1;
     const Text *f = ext.field;
     if (!text_int(&f[QUEUE_ID], INT32_MIN, INT32_MAX, &queue_id) || !text_int(&f[QUEUE_OFFSET], INT64_MIN, INT64_MAX, &offset)
         || !text_int(&f[MAX_MSG_NUMS], INT32_MIN, INT32_MAX, &most) || !text_int(&f[SYS_FLAG], INT32_MIN, INT32_MAX, &flags)
         || !text_int(&f[COMMIT_OFFSET], INT64_MIN, INT64_MAX, &commit)
         || !text_int(&f[SUSPEND_MS], INT64_MIN, INT64_MAX, &suspend)
         || !text_int(&f[SUB_VERSION], INT64_MIN, INT64_MAX, &version)
-        || (ext.seen >> PAGE_BYTES & 1 && !text_int(&f[PAGE_BYTES], INT32_MIN, INT32_MAX, &page)))
+        || (ext.seen >> PAGE_BYTES & 1 && !text_int(&f[PAGE_BYTES], INT32_MIN, INT32_MAX, &page))
+        || (ext.seen >> PAGE_PARTS & 1 && !text_int(&f[PAGE_PARTS], INT32_MIN, INT32_MAX, &parts)))
         Py_RETURN_NONE;
     Py_ssize_t key_n = pull_key(&ext, key);
     if (key_n < 0) Py_RETURN_NONE;
-    return Py_BuildValue("(y#LLLLLLLL)", key, key_n, (long long)command.opaque, (long long)offset, (long long)most,
-                         (long long)flags, (long long)commit, (long long)suspend, (long long)version, (long long)page);
+    return Py_BuildValue("(y#LLLLLLLLL)", key, key_n, (long long)command.opaque, (long long)offset, (long long)most,
+                         (long long)flags, (long long)commit, (long long)suspend, (long long)version, (long long)page,
+                         (long long)parts);
+}
+
+/* The header of an answer, from the texts around its numbers. 0 with an error set. */
+static int put_answer_header(Buffer *head, PyObject *texts, const long long numbers[PULL_NUMBERS]) {
+    if (PyTuple_GET_SIZE(texts) != PULL_NUMBERS + 1) {
+        PyErr_SetString(PyExc_ValueError, "an answer has six texts");
+        return 0;
+    }
+    for (int number = 0; number <= PULL_NUMBERS; number++) {
+        PyObject *text = PyTuple_GET_ITEM(texts, number);
+        if (!PyBytes_Check(text)) {
+            PyErr_SetString(PyExc_TypeError, "an answer's texts are bytes");
+            return 0;
+        }
+        if (!reserve(head, (size_t)PyBytes_GET_SIZE(text) + 20)) {
+            PyErr_NoMemory();
+            return 0;
+        }
+        put(head, PyBytes_AS_STRING(text), (size_t)PyBytes_GET_SIZE(text));
+        if (number < PULL_NUMBERS) put_number(head, numbers[number]);
+    }
+    return 1;
 }
 
 static PyObject *found_page(PyObject *self, PyObject *args) {
@@ -105,30 +129,18 @@ static PyObject *found_page(PyObject *self, PyObject *args) {
     Py_ssize_t max_count, max_bytes, total;
     int fd = -1;
     Own own;
+    Buffer head = {0};
     if (!PyArg_ParseTuple(args, "Sy*LLnnOO!LLLLL|i", &units, &map, &base, &log_end, &max_count, &max_bytes, &described,
                           &PyTuple_Type, &texts, &high, &low, &offset, &suggested, &opaque, &fd))
         return NULL;
     if (!take_own(&own, described)) goto out;
     Py_ssize_t count = fitting(units, &map, base, log_end, max_count, max_bytes, &own, &total);
-    long long numbers[] = {high, low, (long long)((unsigned long long)offset + (unsigned long long)count), suggested, opaque};
-    Buffer head = {0};
-    if (PyTuple_GET_SIZE(texts) != PULL_TEXTS) {
-        PyErr_SetString(PyExc_ValueError, "an answer has six texts");
-        goto out;
-    }
-    for (int number = 0; number < PULL_TEXTS; number++) {
-        PyObject *text = PyTuple_GET_ITEM(texts, number);
-        if (!PyBytes_Check(text)) {
-            PyErr_SetString(PyExc_TypeError, "an answer's texts are bytes");
-            goto free;
-        }
-        if (!reserve(&head, (size_t)PyBytes_GET_SIZE(text) + 20)) { PyErr_NoMemory(); goto free; }
-        put(&head, PyBytes_AS_STRING(text), (size_t)PyBytes_GET_SIZE(text));
-        if (number < PULL_TEXTS - 1) put_number(&head, numbers[number]);
-    }
+    long long next = (long long)((unsigned long long)offset + (unsigned long long)count);
+    if (!put_answer_header(&head, texts, (long long[]){high, low, next, suggested, opaque})) goto out;
     unsigned char lengths[8];
     be32(be32(lengths, (uint32_t)(4 + head.used + (size_t)total)), (uint32_t)head.used);
-    Parts all = {{{lengths, sizeof lengths}, {head.at, head.used}}, BEFORE_RUNS};
+    struct iovec part[BEFORE_RUNS + MOST_RUNS] = {{lengths, sizeof lengths}, {head.at, head.used}};
+    Parts all = {part, BEFORE_RUNS};
     if (fd >= 0 && total >= DIRECT_LEAST && add_runs(&all, units, count, &map, base)
         && total / (all.parts - BEFORE_RUNS) >= RUN_LEAST) {
         frame = rest_of(&all, write_now(fd, &all));
@@ -139,9 +151,8 @@ static PyObject *found_page(PyObject *self, PyObject *args) {
         copy_records(to + sizeof lengths + head.used, units, count, &map, base);
     }
     if (frame) result = Py_BuildValue("(Nnn)", frame, count, total);
-free:
-    PyMem_Free(head.at);
 out:
+    PyMem_Free(head.at);
     PyBuffer_Release(&map);
     return result;
 }

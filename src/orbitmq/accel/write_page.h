@@ -10,14 +10,15 @@
 #define DIRECT_LEAST (64 * 1024) /* less is cheaper joined with whatever else is answered */
 #define RUN_LEAST 4096           /* bytes that lie side by side, on the mean */
 #define MOST_RUNS 250
-#define BEFORE_RUNS 2 /* the lengths, the header */
+#define BEFORE_RUNS 2  /* the lengths, the header */
+#define AT_ONCE 1024   /* parts that the kernel takes with one call */
 
 #ifndef MSG_NOSIGNAL
 #define MSG_NOSIGNAL 0 /* Python ignores the signal */
 #endif
 
 typedef struct {
-    struct iovec part[BEFORE_RUNS + MOST_RUNS];
+    struct iovec *part;
     int parts;
 } Parts;
 
@@ -39,16 +40,23 @@ static int add_runs(Parts *all, PyObject *units, Py_ssize_t count, const Py_buff
     return 1;
 }
 
-/* How much the socket takes at once. Whatever is wrong with it, its owner will see when it writes the rest. */
+/* How much the socket takes now. Whatever is wrong with it, its owner will see when it writes the rest. */
 static size_t write_now(int fd, const Parts *all) {
-    struct msghdr message = {0};
-    message.msg_iov = (struct iovec *)all->part;
-    message.msg_iovlen = (size_t)all->parts;
-    ssize_t sent;
+    size_t taken = 0;
     Py_BEGIN_ALLOW_THREADS
-    sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    for (int first = 0; first < all->parts; first += AT_ONCE) {
+        int last = all->parts - first < AT_ONCE ? all->parts : first + AT_ONCE;
+        size_t size = 0;
+        for (int number = first; number < last; number++) size += all->part[number].iov_len;
+        struct msghdr message = {0};
+        message.msg_iov = all->part + first;
+        message.msg_iovlen = (size_t)(last - first);
+        ssize_t sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent > 0) taken += (size_t)sent;
+        if (sent < 0 || (size_t)sent < size) break;
+    }
     Py_END_ALLOW_THREADS
-    return sent > 0 ? (size_t)sent : 0;
+    return taken;
 }
 
 /* All of it behind the first `sent` bytes. */

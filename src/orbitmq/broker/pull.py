@@ -11,7 +11,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from orbitmq.accel import found_page, read_pull
+from orbitmq.accel import found_page, found_parts, read_pull
 from orbitmq.broker.pull_lanes import Lanes
 from orbitmq.broker.pull_request import Pull
 from orbitmq.config import BrokerRole
@@ -23,7 +23,7 @@ from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.reading import ReadResult
 from orbitmq.store.selection import EVERYTHING, Selection
 from orbitmq.wire.bodies import SubscriptionData
-from orbitmq.wire.codes import Perm, PullFlag, ResponseCode
+from orbitmq.wire.codes import PagePart, Perm, PullFlag, ResponseCode
 from orbitmq.wire.command import CODEC_JSON, LANGUAGE, VERSION, Command, encode_head
 from orbitmq.wire.errors import WireError
 from orbitmq.wire.header_json import HOT_ERRORS, PULL, PullFields
@@ -51,6 +51,12 @@ _ANSWER = (
 
 _FOUND = tuple((_ANSWER.replace(b"%b", b"FOUND").replace(b"%d", b"0", 1)).split(b"%d"))
 """The same with SUCCESS, as the texts around its numbers."""
+
+_FOUND_PARTS = tuple(
+    tuple(text.replace(b'"suggest', b'"pageParts":"%d","suggest' % parts) for text in _FOUND)
+    for parts in range(8)
+)
+"""The same again for an answer with so many parts of the records."""
 
 _SUCCESS = int(ResponseCode.SUCCESS)
 _CODES = {
@@ -123,6 +129,7 @@ class PullHandler:
         wait_ms: int,
         sub_version: int,
         page_bytes: int,
+        page_parts: int,
     ) -> bool:
         """Answers a pull like one that was found good before, or holds it. False: the whole way has to be gone."""
         broker = self._broker
@@ -134,7 +141,9 @@ class PullHandler:
             return False
         queue = lane.queue
         if offset != queue.max_offset:
-            if not self._send_found(conn, queue, offset, max_count, page_bytes, opaque, lane.group):
+            if not self._send_found(
+                conn, queue, offset, max_count, page_bytes, opaque, lane.group, page_parts
+            ):
                 return False
         elif flags & PullFlag.SUSPEND and wait_ms > 0 and conn.held < MOST_HELD:
             fields = PullFields(
@@ -165,15 +174,19 @@ class PullHandler:
         page_bytes: int,
         opaque: int,
         group: str,
+        page_parts: int = PagePart.WHOLE,
     ) -> bool:
         """The whole answer by the accelerator, which writes a large page itself; False: nothing was sent."""
         place = self._broker.store.reader.place(queue, offset, max_count, page_bytes)
-        if place is None or found_page is None:
+        if place is None or found_page is None or found_parts is None:
             return False
         fd = conn.idle_fd() if page_bytes else -1
-        frame, count, size = found_page(
-            *place, _FOUND, queue.max_offset, queue.min_offset, offset, 0, opaque, fd
-        )
+        numbers = queue.max_offset, queue.min_offset, offset, 0, opaque, fd
+        count = 0
+        if page_bytes > 0 and 0 <= page_parts < len(_FOUND_PARTS):
+            frame, count, size = found_parts(*place, _FOUND_PARTS[page_parts], *numbers, page_parts)
+        if not count:  # parts are not asked for, or some record cannot be cut
+            frame, count, size = found_page(*place, _FOUND, *numbers)
         if not count:
             return False
         if frame:

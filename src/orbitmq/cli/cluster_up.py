@@ -104,7 +104,8 @@ async def _run(shape: Shape, directory: Path, ports: Ports, *, restart: bool, as
         for row, child in zip(rows, children.children, strict=False):
             row["pid"] = child.pid  # it may have been started again
         try:
-            save(directory, ports, namesrv, rows)  # before it is told: who reads the line may then read the file
+            # Before it is told: who reads the line may then read the file.
+            save(directory, ports, namesrv, rows)
         except OSError as error:
             text += f"\n{directory / 'cluster.json'} could not be written: {error.strerror or error}"
         note(text)

@@ -33,6 +33,9 @@ from orbitmq.wire.message_id import unpack_host
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    PropertyTexts = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]
+    """Where the text of each message's properties begins and ends in one run of bytes."""
+
 # Spark's timestamps go from year 1 to 9999; a producer may have written anything.
 _FIRST_MS: Final = -62_135_596_800_000
 _LAST_MS: Final = 253_402_300_799_999
@@ -145,17 +148,20 @@ class _Columns:
         return len(self._records)
 
     def column(self, name: str) -> pa.Array:
-        return _BUILDERS[name](self)
+        build: Callable[[], pa.Array] = getattr(self, name)
+        return build()
+
+    def _property_texts(self) -> PropertyTexts:
+        records = self._records
+        return records.data, records.properties_begins, records.properties_ends
 
     @cached_property
     def _properties(self) -> PropertyColumns:
-        records = self._records
-        return PropertyColumns(records.data, records.properties_begins, records.properties_ends)
+        return PropertyColumns(*self._property_texts())
 
     def _property(self, name: bytes) -> pa.Array:
         if not self._all_properties:  # which are split once for all of them
-            records = self._records
-            found = alike_values(records.data, records.properties_begins, records.properties_ends, name)
+            found = alike_values(*self._property_texts(), name)
             if found is not None:
                 return found
         return self._properties.value(name)
@@ -163,12 +169,12 @@ class _Columns:
     def topic(self) -> pa.Array:
         records = self._records
         if self._topic is not None:
-            return constant(self._topic, len(records))
+            return constant(self._topic, len(self))
         raw = take_spans(records.data, records.topic_begins, records.topic_ends, pa.binary())
         return _texts(raw)
 
     def broker(self) -> pa.Array:
-        return constant(self._broker, len(self._records))
+        return constant(self._broker, len(self))
 
     def queue_id(self) -> pa.Array:
         return pa.array(self._records.queue_ids)
@@ -253,15 +259,19 @@ class _Columns:
 class HeadColumns(_Columns):
     """Columns of plain records of which nothing but the heads is there, one behind the other."""
 
-    def __init__(self, heads: npt.NDArray[np.uint8], topic: str, broker: str | None) -> None:
+    def __init__(
+        self,
+        heads: npt.NDArray[np.uint8],
+        topic: str,
+        broker: str | None,
+        *,
+        all_properties: bool = False,
+    ) -> None:
         starts = np.arange(0, len(heads), HEAD_BYTES, dtype=np.int64)
         block = heads.view(f"V{HEAD_BYTES}")
-        super().__init__(Records(heads, Heads(heads, starts, block)), topic, broker, all_properties=False)
-
-
-_BUILDERS: Final[dict[str, Callable[[_Columns], pa.Array]]] = {
-    name: getattr(_Columns, name) for name in ALL_COLUMNS
-}
+        super().__init__(
+            Records(heads, Heads(heads, starts, block)), topic, broker, all_properties=all_properties
+        )
 
 
 def _moments(ms: npt.NDArray[np.int64]) -> pa.Array:

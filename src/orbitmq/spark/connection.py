@@ -22,6 +22,7 @@ from orbitmq.wire.frame import LENGTH_BYTES, MAX_FRAME_BYTES, MIN_CONTENT_BYTES,
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+_MARK_BYTES: Final = 4
 _HEADER_MASK: Final = 0xFFFFFF
 _MOST_OPAQUE: Final = 0x7FFFFFFF
 
@@ -84,23 +85,27 @@ class Connection:
         self._socket.close()
 
     def _read_frame(self, wanted: int) -> None:
-        prefix = self._exactly(LENGTH_BYTES).tobytes()
-        length = int.from_bytes(prefix, "big")
+        prefix = self._exactly(LENGTH_BYTES + _MARK_BYTES).tobytes()
+        length = int.from_bytes(prefix[:LENGTH_BYTES], "big")
         if not MIN_CONTENT_BYTES <= length <= MAX_FRAME_BYTES:
             raise BrokerLost(
-                f"{self.addr} does not speak the protocol: {explain_length(prefix, MAX_FRAME_BYTES)}"
+                f"{self.addr} does not speak the protocol: {explain_length(prefix[:LENGTH_BYTES], MAX_FRAME_BYTES)}"
             )
-        frame = self._exactly(length)
-        mark = int.from_bytes(frame[:4].tobytes(), "big")
-        end = 4 + (mark & _HEADER_MASK)
+        mark = int.from_bytes(prefix[LENGTH_BYTES:], "big")
+        header_bytes = mark & _HEADER_MASK
+        body_bytes = length - _MARK_BYTES - header_bytes
+        if body_bytes < 0:
+            raise BrokerLost(f"{self.addr} sent a bad answer: its header ends behind its frame")
         read = header_binary.decode if mark >> 24 == CODEC_BINARY else header_json.decode
+        header = self._exactly(header_bytes).tobytes()
+        body = self._exactly(body_bytes)  # by itself: numbers in it lie where the machine likes them
         try:
-            code, flag, opaque, ext, remark, _, _ = read(frame[4:end].tobytes())
+            code, flag, opaque, ext, remark, _, _ = read(header)
         except WireError as error:
             raise BrokerLost(f"{self.addr} sent a bad answer: {error}") from error
         # Servers also send requests of their own; a reader has no use for any of them.
         if flag & FLAG_RESPONSE and (opaque == wanted or opaque in self._awaited):
-            self._early[opaque] = Answer(code, ext, remark, frame[end:])
+            self._early[opaque] = Answer(code, ext, remark, body)
 
     def _exactly(self, size: int) -> npt.NDArray[np.uint8]:
         buffer = np.empty(size, dtype=np.uint8)

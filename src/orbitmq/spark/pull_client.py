@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from orbitmq.spark.page_parts import PageParts
+
 log = logging.getLogger("orbitmq.spark")
 
 # What an OrbitMQ broker answers at most: each page costs its reader something beside its messages.
@@ -40,6 +42,7 @@ MOST_PER_PULL: Final = 8192
 # Brokers look at so many units for one filtered pull, so a larger window would always need a second one.
 FILTERED_WINDOW: Final = 800
 SMALLEST_WINDOW: Final = 32
+PAGE_PARTS: Final = "pageParts"
 MOST_IN_FLIGHT: Final = 16
 PROBES: Final = 2
 # Smaller pages, of brokers that send no others, are put together before they are decoded.
@@ -121,7 +124,7 @@ class SliceReader:
     """Iterate for the pages of one slice, in order.
 
     `quick` is shown each large page of consecutive messages first, with its first offset and the one behind its last;
-    what it makes of the page is handed out instead.
+    what it makes of the page is handed out instead. With `parts`, brokers may send only what its columns are made of.
     """
 
     def __init__(
@@ -132,6 +135,7 @@ class SliceReader:
         sizes: PageSize | None = None,
         *,
         quick: Quick | None = None,
+        parts: PageParts | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -140,6 +144,7 @@ class SliceReader:
         self._settings = settings
         self._sizes = sizes or PageSize(settings)
         self._quick = None if settings.filtered else quick
+        self._parts = None if settings.filtered else parts
         self._clock = clock
         self._sleep = sleep
         self._end = piece.end
@@ -209,6 +214,8 @@ class SliceReader:
             "bname": self._queue.broker_name,
             "pageBytes": str(settings.page_bytes),
         }
+        if self._parts is not None:
+            ext[PAGE_PARTS] = str(self._parts.wanted)
         return request(RequestCode.PULL_MESSAGE, ext)
 
     def _address(self) -> str:
@@ -260,8 +267,14 @@ class SliceReader:
         following = int(answer.ext["nextBeginOffset"])
         low, high = int(answer.ext["minOffset"]), int(answer.ext["maxOffset"])
         if code == ResponseCode.SUCCESS and following > start:
-            self._sizes.learn(stop - start, following - start, len(answer.body))
-            page = self._taken(answer.body, start, min(following, stop))
+            cut = answer.ext.get(PAGE_PARTS)
+            page: Page | pa.RecordBatch | None
+            if cut is None:
+                self._sizes.learn(stop - start, following - start, len(answer.body))
+                page = self._taken(answer.body, start, min(following, stop))
+            else:
+                size, page = self._cut(answer.body, cut, start, following)
+                self._sizes.learn(stop - start, following - start, size)
             self._advance(min(following, stop), stop)
             return page
         if not low <= start < high and self._is_slave():
@@ -312,6 +325,18 @@ class SliceReader:
             for gap in np.flatnonzero(np.diff(edges) > 1):
                 self._missing(int(edges[gap]) + 1, int(edges[gap + 1]), "the broker left them out as damaged")
         return Page(data, heads.subset(inside), None) if inside.any() else None
+
+    def _cut(
+        self, data: npt.NDArray[np.uint8], cut: str, start: int, following: int
+    ) -> tuple[int, pa.RecordBatch]:
+        """Bytes of the records, and their columns, from a page that the broker has cut to the wanted parts."""
+        assert self._addr is not None
+        if self._parts is None or cut != str(self._parts.wanted):
+            raise BrokerLost(f"{self._addr} sent parts of messages ({cut}) that were not asked for")
+        try:
+            return self._parts.batch(data, start, following)
+        except ValueError as error:
+            raise BrokerLost(f"{self._addr} sent a page that is not what it says: {error}") from error
 
     def _missing(self, start: int, end: int, why: str) -> None:
         queue = self._queue

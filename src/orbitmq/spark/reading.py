@@ -14,6 +14,7 @@ from orbitmq.spark.brokers import Brokers
 from orbitmq.spark.columns import decode_page
 from orbitmq.spark.errors import explained
 from orbitmq.spark.options import ReadOptions
+from orbitmq.spark.page_parts import PageParts
 from orbitmq.spark.plain_bodies import PlainBodies
 from orbitmq.spark.pull_client import (
     LARGE_PAGE_BYTES,
@@ -58,7 +59,9 @@ def _decoded(
             topic, broker, _ = piece.queue
             plain = PlainBodies(columns, topic, broker)
             quick = plain.of_page if plain.able else None
-            for page in joined_pages(SliceReader(brokers, piece, settings, sizes, quick=quick)):
+            parts = PageParts(columns, piece.queue)
+            reader = SliceReader(brokers, piece, settings, sizes, quick=quick, parts=parts)
+            for page in joined_pages(reader):
                 if isinstance(page, pa.RecordBatch):
                     yield page
                     continue

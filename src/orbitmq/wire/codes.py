@@ -288,6 +288,16 @@ class PullFlag:
     LITE_PULL: Final = 0x10
 
 
+class PagePart:
+    """Bits of `pageParts`, a field of ours in pulls: which parts of plain records their reader wants, kind by kind."""
+
+    WHOLE: Final = -1
+    """No parts: the records as they are."""
+    HEADS: Final = 0x1
+    BODIES: Final = 0x2
+    PROPERTIES: Final = 0x4
+
+
 class TopicFlag:
     """Bits of topicSysFlag."""
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from orbitmq.wire import fastjson
-from orbitmq.wire.codes import LANGUAGES
+from orbitmq.wire.codes import LANGUAGES, PagePart
 from orbitmq.wire.errors import WireError
 from orbitmq.wire.header_fields import Int32, Int64
 
@@ -217,6 +217,7 @@ class PullFields(msgspec.Struct, gc=False, rename="camel"):
     subscription: str | None = None
     expression_type: str | None = None
     page_bytes: Int32 = 0
+    page_parts: Int32 = PagePart.WHOLE
 
 
 class HotPull(msgspec.Struct, gc=False):
