@@ -161,6 +161,17 @@ def test_both_ways_find_the_same_whole_records(log: bytes, offset: int, data: st
             store.log.position = 0
 
 
+@pytest.mark.parametrize("queue_id", [-1, -2, -(2**31)])
+def test_a_queue_with_a_number_below_zero_does_no_harm(tmp_path: Path, queue_id: int) -> None:
+    """One flipped bit makes such a number; it once ended the follower of a topic that it knew."""
+    log = bytearray(log_of([Draft("Alpha", 0, b"x", b"", 0, 0, bytes(8), bytes(8), MESSAGE_MAGIC, 0)] * 3))
+    second = len(log) // 3
+    log[second + 12 : second + 16] = queue_id.to_bytes(4, "big", signed=True)
+    quick = take(tmp_path / "quick", bytes(log), 4096, plain=False)
+    assert quick == take(tmp_path / "plain", bytes(log), 4096, plain=True)
+    assert not quick[0]
+
+
 def test_a_queue_that_went_is_not_written_to(tmp_path: Path) -> None:
     """The follower remembers queues by their objects; a topic may be deleted between two blocks."""
     message = Draft("Alpha", 0, b"x", b"TAGS\x01A", 0, 0, bytes(8), bytes(8), MESSAGE_MAGIC, 0)

@@ -198,6 +198,8 @@ class LogFollower:
         """The next record of this queue may be plain. Not that of a delayed message, whose unit carries its time."""
         name = queue.topic_part[1:]
         known = self._topics.get(name)
+        if queue.queue_id < 0:  # by damage, or a fault of the master: followed in the way that knows all
+            return
         if known is not None and queue.queue_id < len(known[0]) and known[0][queue.queue_id] is queue:
             return
         topic, store = queue.topic, self._store
