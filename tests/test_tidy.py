@@ -56,6 +56,7 @@ OWN_THE_OUTSIDE = ("store/disk.py", "store/faulty_disk.py", "store/file_lock.py"
 OWN_THE_OUTSIDE += ("cli/", "server.py", "testing.py", "namesrv/kv_config.py")
 OWN_THE_OUTSIDE += (
     "spark/java.py",
+    "spark/extension.py",
     "spark/launchers.py",
     "spark/pipelines/",
 )  # pipelines are programs: they write reports and files

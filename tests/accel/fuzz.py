@@ -304,6 +304,16 @@ class Fuzzer:
         assert taken <= min(rows, len(parts))
         assert used <= size
 
+        places, sizes = bytearray(8 * rows), bytearray(4 * random.choice((rows, rows, 3)))
+        found = self._module.unit_places(
+            units, row, first + max(row, 0), 3, page, base, limit, heads, places, sizes
+        )
+        assert found <= min(rows, len(sizes) // 4, len(parts))
+        assert found >= taken or len(sizes) // 4 < taken
+        for number in range(found):
+            place = int.from_bytes(places[8 * number :][:8], sys.byteorder) - base
+            assert 88 <= place <= len(page) - int.from_bytes(sizes[4 * number :][:4], sys.byteorder)
+
         self.parts(units, page, base, limit, first)
 
     def parts(self, units: bytes, page: bytes, base: int, limit: int, first: int) -> None:
@@ -390,7 +400,7 @@ class Fuzzer:
                 self.index()
                 self.follow()
                 self.bodies()
-                self.calls += 12
+                self.calls += 13
 
 
 def main() -> None:

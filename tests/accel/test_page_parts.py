@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbitmq import accel
-from orbitmq.broker import pull
+from orbitmq.broker import pull_answer
 from orbitmq.store.consume_queue import UNIT
 from orbitmq.wire.codes import PagePart, SysFlag
 from orbitmq.wire.message import MESSAGE_MAGIC_V2, encode_record
@@ -68,12 +68,12 @@ def asked(
     assert accel.found_parts is not None
     place = units, file, BASE, BASE + len(file), most, size, None
     return accel.found_parts(
-        *place, pull._FOUND_PARTS[parts], HIGH, LOW, offset, SUGGESTED, OPAQUE, fd, parts
+        *place, pull_answer.FOUND_PARTS[parts], HIGH, LOW, offset, SUGGESTED, OPAQUE, fd, parts
     )
 
 
 def framed(following: int, parts: int, page: bytes) -> bytes:
-    header = pull._ANSWER.replace(b'"suggest', b'"pageParts":"%d","suggest' % parts)
+    header = pull_answer.ANSWER.replace(b'"suggest', b'"pageParts":"%d","suggest' % parts)
     header %= (0, HIGH, LOW, following, SUGGESTED, OPAQUE, b"FOUND")
     size = len(header)
     return (4 + size + len(page)).to_bytes(4, "big") + size.to_bytes(4, "big") + header + page
@@ -138,7 +138,7 @@ def test_nothing_and_unknown_parts_are_no_page() -> None:
     assert asked(units, b"", 0, PagePart.BODIES) == (b"", 0, 0), "the record is not there"
     for parts in (-1, 8, 1 << 20):
         place = units, file, BASE, BASE + len(file), 1, 1, None
-        assert accel.found_parts(*place, pull._FOUND, 1, 1, 0, 0, 1, -1, parts) == (b"", 0, 0)
+        assert accel.found_parts(*place, pull_answer.FOUND, 1, 1, 0, 0, 1, -1, parts) == (b"", 0, 0)
 
 
 @pytest.mark.parametrize("buffer_bytes", [4096, 100_000, 8 << 20])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orbitmq import accel
-from orbitmq.broker import pull
+from orbitmq.broker import pull_answer
 from orbitmq.store.consume_queue import UNIT
 from orbitmq.wire.header_json import HOT_ERRORS, PULL
 from tests.accel.direct import header
@@ -170,8 +170,8 @@ def test_the_answer_is_the_twins_with_the_records_behind_it() -> None:
         high, low, offset = (random.choice((0, 5, 10**15)) for _ in range(3))
         suggested, opaque = random.randrange(3), random.randrange(-(2**31), 2**31)
         records, expected = accel.gather(*place)
-        header_text = pull._ANSWER % (0, high, low, offset + expected, suggested, opaque, b"FOUND")
-        frame, count, size = accel.found_page(*place, pull._FOUND, high, low, offset, suggested, opaque)
+        header_text = pull_answer.ANSWER % (0, high, low, offset + expected, suggested, opaque, b"FOUND")
+        frame, count, size = accel.found_page(*place, pull_answer.FOUND, high, low, offset, suggested, opaque)
         assert (count, size) == (expected, len(records))
         assert frame[8:] == header_text + records
         assert int.from_bytes(frame[:4], "big") == len(frame) - 4

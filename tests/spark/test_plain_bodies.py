@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from orbitmq.spark import plain_bodies
 from orbitmq.spark.columns import decode_page
 from orbitmq.spark.errors import SourceError
 from orbitmq.spark.options import parse_read_options
+from orbitmq.spark.placed_bodies import BodyForm
 from orbitmq.spark.plain_bodies import OF_PROPERTIES, PlainBodies
 from orbitmq.spark.pull_client import PullSettings, QueueSlice
 from orbitmq.spark.reading import read_slices
@@ -30,6 +31,7 @@ from orbitmq.wire.compression import Compression, compress
 from orbitmq.wire.fastjson import MessageQueue
 from orbitmq.wire.message import MESSAGE_MAGIC_V2, decode_records, encode_record
 from tests.spark.fake_broker import FakeBroker
+from tests.spark.placed import placed_rows_of, taken_from_the_log
 from tests.spark.plain import batch_rows
 from tests.spark.test_store_reader import rows_of
 from tests.support.stores import GOLDEN, fill, make_crashed, open_small
@@ -146,20 +148,30 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def outcome(directory: Path, columns: tuple[str, ...], caplog: pytest.LogCaptureFixture) -> Any:
+def outcome(
+    directory: Path,
+    columns: tuple[str, ...],
+    caplog: pytest.LogCaptureFixture,
+    read: Callable[[Path, tuple[str, ...]], Any] = rows_of,
+) -> Any:
     caplog.clear()
     with caplog.at_level(logging.WARNING, "orbitmq.spark"):
         try:
-            rows: Any = rows_of(directory, columns)
+            rows: Any = read(directory, columns)
         except SourceError as error:
             rows = str(error)
     return rows, sorted(message.getMessage() for message in caplog.records)
+
+
+def by_places(directory: Path, columns: tuple[str, ...]) -> Any:
+    return taken_from_the_log(directory, placed_rows_of(directory, columns, BodyForm.PLACES))
 
 
 def same_both_ways(directory: Path, columns: tuple[str, ...], caplog: pytest.LogCaptureFixture) -> Any:
     found = outcome(directory, columns, caplog)
     with by_numpy():
         assert outcome(directory, columns, caplog) == found
+    assert outcome(directory, columns, caplog, by_places) == found
     return found
 
 

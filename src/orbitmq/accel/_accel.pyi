@@ -104,4 +104,17 @@ def unit_bodies(
     ends: Any,
     /,
 ) -> tuple[int, int]: ...
+def unit_places(
+    units: Any,
+    row: int,
+    number: int,
+    queue_id: int,
+    map: Any,
+    base: int,
+    limit: int,
+    heads: Any,
+    places: Any,
+    sizes: Any,
+    /,
+) -> int: ...
 def page_bodies(page: Any, number: int, heads: Any, bodies: Any, ends: Any, /) -> tuple[int, int, int]: ...

@@ -11,6 +11,7 @@
 
 #define PLAIN_FLAGS 0xEu  /* several tags, and the two bits of a transaction */
 #define BEHIND_BODY 3     /* the lengths of topic and properties */
+#define ROWS_AHEAD 8      /* records lie far apart, and the processor does not see where the next ones are */
 
 typedef struct {
     Py_buffer heads, bodies, ends;
@@ -66,6 +67,16 @@ static int take_plain(Taken *t, const unsigned char *p, size_t size, uint64_t nu
     return 1;
 }
 
+/* The record that a unit points at, in a file of the log that begins at `base`, of which `len` bytes are there and those
+ * before `limit` are wanted; NULL if another one lies there, of another queue, or none. */
+static const unsigned char *record_of(const unsigned char *u, const Py_buffer *map, int64_t base, int64_t limit, int queue_id) {
+    int64_t offset = (int64_t)read64(u), size = (int32_t)read32(u + 8);
+    /* A damaged unit may hold any number: nothing is added to it. */
+    if (offset < base || size < RECORD_HEAD || offset - base > map->len - size || size > limit - offset) return NULL;
+    const unsigned char *p = (const unsigned char *)map->buf + (offset - base);
+    return (int32_t)read32(p + 12) == queue_id && (int64_t)read64(p + 28) == offset ? p : NULL;
+}
+
 static PyObject *unit_bodies(PyObject *self, PyObject *args) {
     Py_buffer units, map;
     Py_ssize_t row;
@@ -80,18 +91,51 @@ static PyObject *unit_bodies(PyObject *self, PyObject *args) {
         if (row < 0 || base < 0 || limit < 0) count = 0;
         for (; row < count; row++) {
             const unsigned char *u = (const unsigned char *)units.buf + row * UNIT_BYTES;
-            int64_t offset = (int64_t)read64(u), size = (int32_t)read32(u + 8);
-            /* A damaged unit may hold any number: nothing is added to it. */
-            if (offset < base || size <= 0 || offset - base > map.len - size || size > limit - offset) break;
-            const unsigned char *p = (const unsigned char *)map.buf + (offset - base);
-            if (size < RECORD_HEAD || (int32_t)read32(p + 12) != queue_id || (int64_t)read64(p + 28) != offset) break;
-            if (!take_plain(&t, p, (size_t)size, (uint64_t)number + (uint64_t)t.rows)) break;
+            const unsigned char *p = record_of(u, &map, base, limit, queue_id);
+            if (!p || !take_plain(&t, p, read32(u + 8), (uint64_t)number + (uint64_t)t.rows)) break;
         }
         result = Py_BuildValue("(nn)", t.rows, t.bytes);
         release_taken(&t);
     }
     PyBuffer_Release(&units); PyBuffer_Release(&map);
     return result;
+}
+
+/* The same, with the places of the bodies in the log (8 bytes each) and their sizes (4) instead of the bodies. */
+static PyObject *unit_places(PyObject *self, PyObject *args) {
+    Py_buffer units, map, heads = {0}, places, sizes;
+    Py_ssize_t row, taken = 0;
+    long long number, base, limit;
+    int queue_id;
+    PyObject *wanted;
+    if (!PyArg_ParseTuple(args, "y*nLiy*LLOw*w*", &units, &row, &number, &queue_id, &map, &base, &limit, &wanted, &places, &sizes))
+        return NULL;
+    int with_heads = wanted != Py_None, ready = !with_heads || PyObject_GetBuffer(wanted, &heads, PyBUF_WRITABLE) == 0;
+    if (ready) {
+        Py_ssize_t count = units.len / UNIT_BYTES, room = places.len / 8 < sizes.len / 4 ? places.len / 8 : sizes.len / 4;
+        if (with_heads && heads.len / RECORD_HEAD < room) room = heads.len / RECORD_HEAD;
+        if (row < 0 || base < 0 || limit < 0) count = 0;
+        for (; row < count && taken < room; row++, taken++) {
+            const unsigned char *u = (const unsigned char *)units.buf + row * UNIT_BYTES;
+            if (row + ROWS_AHEAD < count) {
+                int64_t ahead = (int64_t)read64(u + ROWS_AHEAD * UNIT_BYTES);
+                if (ahead >= base && ahead - base < map.len - RECORD_HEAD) {
+                    __builtin_prefetch((const unsigned char *)map.buf + (ahead - base));
+                    __builtin_prefetch((const unsigned char *)map.buf + (ahead - base) + 64);
+                }
+            }
+            const unsigned char *p = record_of(u, &map, base, limit, queue_id);
+            if (!p || !is_plain(p, read32(u + 8), (uint64_t)number + (uint64_t)taken)) break;
+            int64_t place = (int64_t)read64(u) + RECORD_HEAD;
+            int32_t size = (int32_t)read32(p + 84);
+            memcpy((char *)places.buf + taken * 8, &place, 8);
+            memcpy((char *)sizes.buf + taken * 4, &size, 4);
+            if (with_heads) memcpy((char *)heads.buf + taken * RECORD_HEAD, p, RECORD_HEAD);
+        }
+        if (with_heads) PyBuffer_Release(&heads);
+    }
+    PyBuffer_Release(&units); PyBuffer_Release(&map); PyBuffer_Release(&places); PyBuffer_Release(&sizes);
+    return ready ? PyLong_FromSsize_t(taken) : NULL;
 }
 
 static PyObject *page_bodies(PyObject *self, PyObject *args) {

@@ -19,7 +19,6 @@ enum { PART_HEADS = 1, PART_BODIES = 2, PART_PROPERTIES = 4, ALL_PARTS = 7 };
 
 #define BEFORE_BODIES 3  /* the lengths, the header, what stands before the bodies */
 #define BODY_LEAST 384   /* bytes of a body on the mean, from which on it is cheaper not to copy it */
-#define ROWS_AHEAD 8     /* records lie far apart, and the processor does not see where the next ones are */
 
 typedef struct {
     const unsigned char *body, *properties;

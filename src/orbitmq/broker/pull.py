@@ -12,6 +12,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from orbitmq.accel import found_page, found_parts, read_pull
+from orbitmq.broker.pull_answer import ANSWER, FOUND, FOUND_PARTS
 from orbitmq.broker.pull_lanes import Lanes
 from orbitmq.broker.pull_request import Pull
 from orbitmq.config import BrokerRole
@@ -24,7 +25,7 @@ from orbitmq.store.reading import ReadResult
 from orbitmq.store.selection import EVERYTHING, Selection
 from orbitmq.wire.bodies import SubscriptionData
 from orbitmq.wire.codes import PagePart, Perm, PullFlag, ResponseCode
-from orbitmq.wire.command import CODEC_JSON, LANGUAGE, VERSION, Command, encode_head
+from orbitmq.wire.command import CODEC_JSON, Command, encode_head
 from orbitmq.wire.errors import WireError
 from orbitmq.wire.header_json import HOT_ERRORS, PULL, PullFields
 from orbitmq.wire.headers import PullHeader, parse
@@ -41,23 +42,6 @@ Slow = Callable[[Connection, bytes, int, int], None]
 _FRONT = Struct(">II")
 _PREFIX = _FRONT.pack
 _decode = PULL.decode
-_ANSWER = (
-    b'{"code":%d,"extFields":{"maxOffset":"%d","minOffset":"%d","nextBeginOffset":"%d",'
-    b'"suggestWhichBrokerId":"%d"},"flag":1,"language":"'
-    + LANGUAGE.encode()
-    + b'","opaque":%d,"remark":"%b",'
-    b'"serializeTypeCurrentRPC":"JSON","version":' + str(VERSION).encode() + b"}"
-)
-
-_FOUND = tuple((_ANSWER.replace(b"%b", b"FOUND").replace(b"%d", b"0", 1)).split(b"%d"))
-"""The same with SUCCESS, as the texts around its numbers."""
-
-_FOUND_PARTS = tuple(
-    tuple(text.replace(b'"suggest', b'"pageParts":"%d","suggest' % parts) for text in _FOUND)
-    for parts in range(8)
-)
-"""The same again for an answer with so many parts of the records."""
-
 _SUCCESS = int(ResponseCode.SUCCESS)
 _CODES = {
     reading.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -183,10 +167,10 @@ class PullHandler:
         fd = conn.idle_fd() if page_bytes else -1
         numbers = queue.max_offset, queue.min_offset, offset, 0, opaque, fd
         count = 0
-        if page_bytes > 0 and 0 <= page_parts < len(_FOUND_PARTS):
-            frame, count, size = found_parts(*place, _FOUND_PARTS[page_parts], *numbers, page_parts)
+        if page_bytes > 0 and 0 <= page_parts < len(FOUND_PARTS):
+            frame, count, size = found_parts(*place, FOUND_PARTS[page_parts], *numbers, page_parts)
         if not count:  # parts are not asked for, or some record cannot be cut
-            frame, count, size = found_page(*place, _FOUND, *numbers)
+            frame, count, size = found_page(*place, FOUND, *numbers)
         if not count:
             return False
         if frame:
@@ -353,7 +337,7 @@ class PullHandler:
     def _answer(self, pull: Pull, code: int, result: ReadResult) -> None:
         suggested = self._broker.suggested_broker_id(pull.fields.consumer_group, result)
         if pull.codec == CODEC_JSON:
-            header = _ANSWER % (
+            header = ANSWER % (
                 code,
                 result.max_offset,
                 result.min_offset,

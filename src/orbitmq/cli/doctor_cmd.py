@@ -33,6 +33,7 @@ class SparkCheck(msgspec.Struct, kw_only=True):
     java_home: str | None = None
     java_from: str | None = None
     job: str = "not tried"
+    reading: str = "not tried"
     problems: list[str] = msgspec.field(default_factory=list)
 
 
@@ -84,6 +85,7 @@ def _version(package: str) -> str | None:
 
 def _try_job(check: SparkCheck) -> None:
     """One message written as a store has it, found and read by Spark with a worker of its own."""
+    from orbitmq.spark.extension import is_in_columns
     from orbitmq.spark.launch import session
     from orbitmq.wire.message import encode_record
 
@@ -96,7 +98,9 @@ def _try_job(check: SparkCheck) -> None:
         try:
             running = session("local[1]", app="orbitmq doctor")
             try:
-                rows = running.read.format("orbitmq-store").load(directory).collect()
+                table = running.read.format("orbitmq-store").load(directory)
+                rows = table.collect()
+                check.reading = "in columns" if is_in_columns(table) else "in rows, which is slower"
             finally:
                 running.stop()
         except Exception as error:  # whatever goes wrong in Java, Spark or a worker is the finding
@@ -118,7 +122,9 @@ def _print(check: SparkCheck) -> None:
         else "none that can run Spark"
     )
     packages = {name: version or "not installed" for name, version in check.packages.items()}
-    print_fields({"java": java, "python": check.python, **packages, "small job": check.job})
+    print_fields(
+        {"java": java, "python": check.python, **packages, "small job": check.job, "reads": check.reading}
+    )
     for problem in check.problems:
         print_red(problem)
     if not check.problems:

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.spark.errors import SourceError
+from orbitmq.spark.extension import extension_settings
 from orbitmq.spark.interpreter import prepare_python
 from orbitmq.spark.java import prepare_java
 
@@ -59,12 +60,12 @@ def session(master: str = "local[*]", app: str = DEFAULT_APP, **conf: str | int 
     except ImportError as error:
         raise SourceError("PySpark is not installed", hint="run `pip install 'orbitmq[spark]'`") from error
 
-    prepare_java()
+    java = prepare_java()
     prepare_python(local=master.startswith("local"))
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(app).master(master)
-    for name, value in settings(master, conf).items():
+    for name, value in (settings(master, conf) | extension_settings(java, conf, os.environ)).items():
         builder = builder.config(name, value)
     made = builder.getOrCreate()
     made.sparkContext.setLogLevel("WARN")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from orbitmq.store.log_scan import FileBytes
 
 OF_PROPERTIES: Final = frozenset(("msg_id", "tags", "keys", "properties"))
-_TAKEN: Final = frozenset(ALL_COLUMNS) - OF_PROPERTIES
+OF_HEADS: Final = frozenset(ALL_COLUMNS) - OF_PROPERTIES
 
 
 class PlainBodies:
@@ -36,7 +36,7 @@ class PlainBodies:
         self._topic = topic
         self._broker = broker
         self._schema = arrow_schema(columns)
-        self.able = "body" in columns and _TAKEN.issuperset(columns) and accel.unit_bodies is not None
+        self.able = "body" in columns and OF_HEADS.issuperset(columns) and accel.unit_bodies is not None
 
     def of_units(
         self,

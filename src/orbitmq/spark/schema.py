@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -79,11 +79,15 @@ def _schema_of(columns: tuple[str, ...]) -> pa.Schema:
     return pa.schema([pa.field(name, arrow_type(name)) for name in columns])
 
 
-def columns_of(schema: Any) -> tuple[str, ...]:
-    """The names of a Spark schema, after checking that a schema given by the user fits this table."""
+def columns_of(schema: Any, others: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """The names of a Spark schema, after checking that a schema given by the user fits this table.
+
+    `others` are columns that may have another type.
+    """
+    types = COLUMNS | dict(others or {})
     names = []
     for field in schema.fields:
-        wanted = COLUMNS.get(field.name)
+        wanted = types.get(field.name)
         given = field.dataType.simpleString()
         if wanted is None or given != wanted:
             problem = "is no column of this source" if wanted is None else f"is {wanted} here, not {given}"

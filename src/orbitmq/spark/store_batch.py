@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from orbitmq.spark.errors import BadOption
 from orbitmq.spark.filters import Narrow, narrow
 from orbitmq.spark.offsets import END, FIRST, Offsets, Place, Where, describe, resolve
+from orbitmq.spark.placed_bodies import BodyForm
 from orbitmq.spark.planning import plan
 from orbitmq.spark.pull_client import QueueSlice
 from orbitmq.spark.store_queues import StoreQueue, StoreView, first_stored_at, open_files
@@ -44,9 +45,12 @@ class StorePartition(InputPartition):
 
 
 class StoreReader(DataSourceReader):
-    def __init__(self, options: StoreOptions, columns: tuple[str, ...]) -> None:
+    def __init__(
+        self, options: StoreOptions, columns: tuple[str, ...], form: BodyForm = BodyForm.BYTES
+    ) -> None:
         self._options = options
         self._columns = columns
+        self._form = form
         self._narrow = Narrow()
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -91,6 +95,7 @@ class StoreReader(DataSourceReader):
             tag_codes=frozenset(map(string_hash, tags)) if tags else None,
             check_from=0 if options.check_crc else tail,
             fail_on_data_loss=options.fail_on_data_loss,
+            body_form=self._form,
         )
 
     def _slices(self, view: StoreView, queues: Mapping[MessageQueue, StoreQueue]) -> list[QueueSlice]:

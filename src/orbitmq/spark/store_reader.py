@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from orbitmq.spark.columns import decode_page, decode_parts
 from orbitmq.spark.errors import DataLost, SourceError
+from orbitmq.spark.placed_bodies import BodyForm, PlainPlaces, with_whole_bodies
 from orbitmq.spark.plain_bodies import PlainBodies
 from orbitmq.spark.reading import joined_batches
 from orbitmq.spark.records import Heads
@@ -85,6 +86,7 @@ class StoreSettings:
     tag_codes: frozenset[int] | None = None
     check_from: int | None = None
     fail_on_data_loss: bool = False
+    body_form: BodyForm = BodyForm.BYTES
 
 
 def cut(queue: StoreQueue, start: int, end: int) -> StoreSlice:
@@ -109,8 +111,10 @@ class _Reader:
 
     def batches(self, piece: StoreSlice) -> Iterator[pa.RecordBatch]:
         settings = self._settings
-        plain = PlainBodies(settings.columns, piece.topic, settings.broker)
+        kind = PlainPlaces if settings.body_form is BodyForm.PLACES else PlainBodies
+        plain = kind(settings.columns, piece.topic, settings.broker)
         quick = plain.able and settings.tag_codes is None and not piece.topic.startswith(LMQ_PREFIX)
+        quick &= settings.body_form is not BodyForm.WHOLE
         for first, units in self._units(piece):
             if quick:
                 yield from self._quick(plain, piece, first, units)
@@ -118,7 +122,7 @@ class _Reader:
                 yield from self._by_columns(piece, first, units)
 
     def _quick(
-        self, plain: PlainBodies, piece: StoreSlice, first: int, units: npt.NDArray[np.void]
+        self, plain: PlainBodies | PlainPlaces, piece: StoreSlice, first: int, units: npt.NDArray[np.void]
     ) -> Iterator[pa.RecordBatch]:
         """Plain messages by the accelerator; from the first other one on, some in the way that knows all."""
         file_bytes, checked = self._settings.log_file_bytes, self._settings.check_from
@@ -143,6 +147,12 @@ class _Reader:
                 stretch = PACKED_ROWS
 
     def _by_columns(
+        self, piece: StoreSlice, first: int, units: npt.NDArray[np.void]
+    ) -> Iterator[pa.RecordBatch]:
+        batches = self._decoded_units(piece, first, units)
+        return batches if self._settings.body_form is BodyForm.BYTES else map(with_whole_bodies, batches)
+
+    def _decoded_units(
         self, piece: StoreSlice, first: int, units: npt.NDArray[np.void]
     ) -> Iterator[pa.RecordBatch]:
         offsets, sizes = units["offset"].astype(np.int64), units["size"].astype(np.int64)

@@ -121,8 +121,12 @@ class StoreSource(DataSource):
         return ddl(parse_columns(OptionReader(self.options, STORE_OPTIONS).text("columns") or ""))
 
     def reader(self, schema: Any) -> DataSourceReader:
+        from orbitmq.spark.placed_bodies import BODY, PLACED, BodyForm, asked_form
         from orbitmq.spark.store_batch import PushingStoreReader, StoreReader
 
         settle()
         kind = PushingStoreReader if filters_are_pushed() else StoreReader
-        return kind(parse_store_options(self.options), columns_of(schema))
+        options = parse_store_options(self.options)
+        form = asked_form(schema, options.path)
+        columns = columns_of(schema, None if form is BodyForm.BYTES else {BODY: PLACED})
+        return kind(options, columns, form)
