@@ -1,6 +1,6 @@
 """A source written in Python that reads nothing: it hands out one batch of bodies that it made before, again and again.
 
-What a query over it costs is Spark's own price for such a source; no reader in Python can be cheaper.
+What a query over it costs is Spark's own price for such a source; no other that Spark reads in rows can be cheaper.
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ from bench.spark.figure import Figure, Watch
 from bench.spark.jars import connector_jars
 from bench.spark.load import (
     BATCHES,
-    COLUMNS,
     COUNT,
     FLOOR,
     GROUP,
@@ -136,7 +135,7 @@ def own_cpu_s() -> float:
 
 def run_query(spark: SparkSession, work: Work, row: str, topic: str, end: str = "latest") -> int:
     """Runs one query and returns the number that shows that it saw everything."""
-    rows = sides.batch(spark, work, topic, COLUMNS[row], end)
+    rows = sides.batch(spark, work, topic, end)
     if row == COUNT:
         return rows.count()
     if row == SUM:

@@ -40,8 +40,6 @@ ABSENT: Final = {
     FLOOR: (COUNT, GROUP, WHOLE, STREAM, BATCHES, GROWTH, WRITE, LATENCY),
 }
 """What a side cannot do or is not asked for."""
-COLUMNS: Final = {COUNT: "queue_id", SUM: "body", GROUP: "tags", WHOLE: "*"}
-"""What our readers are asked for: Spark does not tell a Python source which columns a query needs."""
 
 SIZES: Final = (128, 1024)
 QUEUES: Final = 8

@@ -32,14 +32,13 @@ def session(work: Work, jars: list[str]) -> SparkSession:
     return made
 
 
-def batch(spark: SparkSession, work: Work, topic: str, columns: str, end: str = "latest") -> DataFrame:
+def batch(spark: SparkSession, work: Work, topic: str, end: str = "latest") -> DataFrame:
     if work.side == FLOOR:
         rows, size = topics(work.load, growth=False)[topic]
         return spark.read.format(FLOOR).options(rows=rows, size=size).load()
     read = spark.read.format(work.side).option("endingOffsets", end).option("subscribe", topic)
     if work.side == KAFKA:
         return read.option("kafka.bootstrap.servers", work.addr).load()
-    read = read.option("columns", columns)
     if work.side == STORE:
         return read.load(work.store)
     return read.option("namesrv", work.addr).load()

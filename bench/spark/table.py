@@ -37,7 +37,7 @@ NAMES = {
     SOURCE: "`orbitmq`",
     STORE: "`orbitmq-store`",
     KAFKA: "Kafka",
-    FLOOR: "a Python source that reads nothing",
+    FLOOR: "a Python source that reads nothing, in rows",
 }
 
 Value = Callable[[Figure], float | None]
@@ -98,12 +98,12 @@ def _ratios(figures: Sequence[Figure], side: str, rows: Sequence[str], value: Va
 
 
 def _ceiling(figures: Sequence[Figure]) -> list[str]:
-    """What a source in Python could reach at the most: one that only hands out rows that it made before."""
+    """What a Python source could reach without our part on Java's side: one that only hands out rows made before."""
     ratios = _ratios(figures, FLOOR, BARRED, lambda f: f.per_cpu_s)
     if not ratios:
         return []
     most = ", ".join(f"{ratio:.2f} ({name})" for name, ratio in ratios.items())
-    return [f"{NAMES[FLOOR]}, the most that any can reach, to Kafka's rows per CPU second: {most}"]
+    return [f"{NAMES[FLOOR]}: the most that any reaches so, to Kafka's rows per CPU second: {most}"]
 
 
 def _together(figures: Sequence[Figure], side: str, rows: Sequence[str], value: Value) -> float:

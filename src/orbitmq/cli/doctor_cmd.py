@@ -34,6 +34,8 @@ class SparkCheck(msgspec.Struct, kw_only=True):
     java_from: str | None = None
     job: str = "not tried"
     reading: str = "not tried"
+    extension: str | None = None
+    """The jar with which tables are read in columns, for `spark-submit --jars`."""
     problems: list[str] = msgspec.field(default_factory=list)
 
 
@@ -100,7 +102,9 @@ def _try_job(check: SparkCheck) -> None:
             try:
                 table = running.read.format("orbitmq-store").load(directory)
                 rows = table.collect()
-                check.reading = "in columns" if is_in_columns(table) else "in rows, which is slower"
+                in_columns = is_in_columns(table)
+                check.reading = "in columns" if in_columns else "in rows, which is slower"
+                check.extension = running.conf.get("spark.jars", None) if in_columns else None
             finally:
                 running.stop()
         except Exception as error:  # whatever goes wrong in Java, Spark or a worker is the finding
@@ -122,9 +126,8 @@ def _print(check: SparkCheck) -> None:
         else "none that can run Spark"
     )
     packages = {name: version or "not installed" for name, version in check.packages.items()}
-    print_fields(
-        {"java": java, "python": check.python, **packages, "small job": check.job, "reads": check.reading}
-    )
+    found = {"java": java, "python": check.python, **packages, "small job": check.job, "reads": check.reading}
+    print_fields(found | ({"by": check.extension} if check.extension else {}))
     for problem in check.problems:
         print_red(problem)
     if not check.problems:

@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import logging
 import os
+import re
 import subprocess
 import tempfile
 import zipfile
@@ -48,7 +49,8 @@ def extension_settings(java: Java, given: Mapping[str, object], environ: Mapping
     if jar is None:
         return {}
     wanted = {"spark.jars": str(jar), "spark.sql.extensions": EXTENSION}
-    return {name: ",".join(filter(None, (str(given.get(name, "")), ours))) for name, ours in wanted.items()}
+    theirs = _defaults(environ) | {name: str(value) for name, value in given.items()}
+    return {name: ",".join(filter(None, (theirs.get(name), ours))) for name, ours in wanted.items()}
 
 
 def extension_jar(java: Java, environ: Mapping[str, str]) -> Path | None:
@@ -138,14 +140,33 @@ def _pack(classes: Path, jar: Path) -> None:
     draft.replace(jar)
 
 
-def _spark_jars(environ: Mapping[str, str]) -> Path | None:
-    """Of the Spark that would be started, if it is one that we know."""
+def _home(environ: Mapping[str, str]) -> Path | None:
+    """Of the Spark that would be started."""
     found = importlib.util.find_spec("pyspark")
     installed = str(Path(found.origin).parent) if found and found.origin else None
     home = environ.get("SPARK_HOME") or installed
-    jars = Path(home or "") / "jars"
-    known = home and any(jars.glob(f"spark-sql_*-{KNOWN}*.jar")) and any(jars.glob("py4j-*.jar"))
+    return Path(home) if home else None
+
+
+def _spark_jars(environ: Mapping[str, str]) -> Path | None:
+    """If it is a Spark that we know."""
+    home = _home(environ)
+    if home is None:
+        return None
+    jars = home / "jars"
+    known = any(jars.glob(f"spark-sql_*-{KNOWN}*.jar")) and any(jars.glob("py4j-*.jar"))
     return jars if known else None
+
+
+def _defaults(environ: Mapping[str, str]) -> dict[str, str]:
+    """Settings that Spark takes from its file where nobody gives others."""
+    place = environ.get("SPARK_CONF_DIR") or str(_home(environ) or "") + "/conf"
+    try:
+        text = (Path(place) / "spark-defaults.conf").read_text("utf-8")
+    except OSError:
+        return {}
+    lines = (re.split(r"[\s=:]+", line.strip(), maxsplit=1) for line in text.splitlines())
+    return {found[0]: found[1] for found in lines if len(found) == 2 and not found[0].startswith("#")}
 
 
 def _can_be_loaded(environ: Mapping[str, str]) -> bool:
