@@ -51,14 +51,14 @@ def as_rows(table: DataFrame) -> list[str]:
 @pytest.fixture(scope="module")
 def mixed_topic(topics: Topics) -> str:
     """Two queues of plain messages, and one with compressed ones, without tags, keys or properties between them."""
-    topics.create("Columns", 3)
-    topics.fill("Columns", 0, numbered(COUNT, tag="a"))
-    topics.fill("Columns", 1, numbered(COUNT, COUNT, tag="b", size=2000))
+    topics.create("InColumns", 3)
+    topics.fill("InColumns", 0, numbered(COUNT, tag="a"))
+    topics.fill("InColumns", 1, numbered(COUNT, COUNT, tag="b", size=2000))
     for number in range(20):
         body = compress(b"packed %d" % number * 50, Compression.ZLIB)
-        topics.send("Columns", 2, Out(body), sys_flag=SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB)
-        topics.send("Columns", 2, Out(b"", {"TAGS": "c"}))
-    return "Columns"
+        topics.send("InColumns", 2, Out(body), sys_flag=SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB)
+        topics.send("InColumns", 2, Out(b"", {"TAGS": "c"}))
+    return "InColumns"
 
 
 @pytest.fixture(params=["broker", "store"])

@@ -190,6 +190,8 @@ def test_hot_send_v1_agrees_with_the_plain_way(send: SendHeader) -> None:
         sub_version=INT64,
         subscription=st.none() | TEXT,
         expression_type=st.none() | st.sampled_from(["TAG", "SQL92", "null"]),
+        page_bytes=INT32,
+        page_parts=INT32,
     )
 )
 def test_hot_pull_agrees_with_the_plain_way(pull: PullHeader) -> None:

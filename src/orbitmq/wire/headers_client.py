@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from orbitmq.wire.codes import PagePart
 from orbitmq.wire.header_fields import Header, Int32, Int64
 
 
@@ -98,6 +99,8 @@ class PullHeader(Header, kw_only=True):
     max_msg_bytes: Int32 | None = None
     page_bytes: Int32 = 0
     """Ours: the reader takes up to this many bytes at once, and as many messages as it asks for."""
+    page_parts: Int32 = PagePart.WHOLE
+    """Ours: of a page, the reader takes these parts of the messages alone."""
 
 
 class QueryMessageHeader(Header, kw_only=True):
