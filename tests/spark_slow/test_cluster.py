@@ -31,14 +31,17 @@ LIMIT_S = 900
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     with ServerProcess(tmp_path / "server", flushDiskType="ASYNC_FLUSH") as running:
-        topics = Topics(running.broker_addr)
-        topics.create("ClusterIn", 4)
-        for topic in ("ClusterBatchOut", "ClusterStreamOut", "ClusterDedupOut"):
-            topics.create(topic, 4)
-        for queue_id in range(4):
-            topics.fill("ClusterIn", queue_id, numbered(COUNT // 4, queue_id * COUNT // 4))
-        topics.close()
+        make_topics(running.broker_addr)
         yield running
+
+
+def make_topics(broker_addr: str) -> None:
+    topics = Topics(broker_addr)
+    for topic in ("ClusterIn", "ClusterBatchOut", "ClusterStreamOut", "ClusterDedupOut"):
+        topics.create(topic, 4)
+    for queue_id in range(4):
+        topics.fill("ClusterIn", queue_id, numbered(COUNT // 4, queue_id * COUNT // 4))
+    topics.close()
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +70,7 @@ def result_of(module: str, *words: str) -> dict[str, Any]:
     return result
 
 
-def check(server: ServerProcess, result: dict[str, object], *, in_columns: bool) -> None:
+def check(server: HasNamesrv, result: dict[str, object], *, in_columns: bool) -> None:
     assert result == {
         "batch": [COUNT, COUNT, COUNT * 16],
         "in_columns": in_columns,

@@ -17,10 +17,8 @@ from orbitmq.spark.sink_markers import DONE, Markers
 from orbitmq.spark.sink_options import SinkOptions, producer_group
 from orbitmq.spark.sink_rows import BadRow
 from tests.peer.java_peer import JavaPeer
-from tests.spark.reading_back import bodies
 from tests.spark.test_sink_protocol import Job
-from tests.spark.topics import Topics, numbered
-from tests.spark_slow.test_cluster import COUNT, run_job
+from tests.spark_slow.test_cluster import check, make_topics, run_job
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer]
 
@@ -33,17 +31,8 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
 
 
 def test_batch_stream_and_sink(java: JavaPeer, tmp_path: Path) -> None:
-    topics = Topics(java.broker_addr)
-    for topic in ("ClusterIn", "ClusterBatchOut", "ClusterStreamOut"):
-        topics.create(topic, 4)
-    for queue_id in range(4):
-        topics.fill("ClusterIn", queue_id, numbered(COUNT // 4, queue_id * COUNT // 4))
-    topics.close()
-    result = run_job("local[2]", java, tmp_path)
-    assert result == {"batch": [COUNT, COUNT, COUNT * 16], "stream0": COUNT, "stream1": 0}
-    expected = Counter(message.body for message in numbered(COUNT))
-    assert bodies(java.namesrv, "ClusterBatchOut") == expected
-    assert bodies(java.namesrv, "ClusterStreamOut") == expected
+    make_topics(java.broker_addr)
+    check(java, run_job("local[2]", java, tmp_path), in_columns=True)
 
 
 @pytest.mark.parametrize("ended_before", [0, 3, 5])
