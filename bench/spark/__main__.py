@@ -101,8 +101,8 @@ def setting_of(args: argparse.Namespace) -> str:
         f"{args.load.messages:,} messages a query, 8 queues or partitions; nobody is told which columns a query needs, "
         f"but for our streams; before its figures every side runs a query {WARM_RUNS} times on a small topic and on "
         f"until Java's compiler takes less than {SETTLED_SHARE:.0%} of the CPU ({MOST_ROUNDS * ROUND_RUNS} times more "
-        "at most), once on its own topic, and once more on the small one before each figure. CPU is that of driver, "
-        "Java and Python workers, and of the broker."
+        "at most), likewise on its own topic, and once more on the small one before each figure. CPU is that of "
+        "driver, Java and Python workers, and of the broker."
     )
 
 

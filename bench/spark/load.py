@@ -48,8 +48,8 @@ LABELS: Final = 16
 GROWTH_BYTES: Final = 128
 CORES: Final = 2
 WARM_RUNS: Final = 40
-"""Of a query on a small topic before its first figure in a driver's life; more until Java's compiler has settled.
-One on the topic itself follows, and one more on the small topic goes before every figure."""
+"""Of a query on a small topic before its first figure in a driver's life; more until Java's compiler has settled, then
+some on the topic itself until it has settled there, and one more on the small topic before every figure."""
 
 
 @dataclass(frozen=True, slots=True)
