@@ -304,6 +304,11 @@ class Fuzzer:
         assert taken <= min(rows, len(parts))
         assert used <= size
 
+        given = units, row, first + max(row, 0), 3, page, base, limit, heads, *room
+        with_properties, properties = self._module.unit_properties(*given)
+        assert with_properties <= min(rows, len(parts))
+        assert 2 * with_properties <= properties <= size
+
         places, sizes = bytearray(8 * rows), bytearray(4 * random.choice((rows, rows, 3)))
         found = self._module.unit_places(
             units, row, first + max(row, 0), 3, page, base, limit, heads, places, sizes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orbitmq import accel
-from orbitmq.spark import plain_bodies
+from orbitmq.spark import plain_bodies, plain_properties
 from orbitmq.spark.columns import decode_page
 from orbitmq.spark.errors import SourceError
 from orbitmq.spark.options import parse_read_options
@@ -39,6 +39,11 @@ from tests.support.stores import GOLDEN, fill, make_crashed, open_small
 if accel.unit_bodies is None or accel.page_bodies is None:
     pytest.skip("the accelerator is not built", allow_module_level=True)
 
+PROPERTY_COLUMNS = (
+    ("tags",),
+    ("keys", "queue_id", "tags", "queue_offset"),
+    ("msg_id", "store_time", "properties", "topic"),
+)
 HEAD_COLUMNS = tuple(name for name in ALL_COLUMNS if name not in OF_PROPERTIES)
 V4, V6 = bytes((127, 0, 0, 1, 0, 0, 42, 159)), bytes(20)
 some_columns = (
@@ -51,7 +56,10 @@ some_columns = (
 
 @contextmanager
 def by_numpy() -> Iterator[None]:
-    with patch.object(accel, "unit_bodies", None), patch.object(accel, "page_bodies", None):
+    ways = ("unit_bodies", "unit_properties", "page_bodies")
+    with ExitStack() as off:
+        for way in ways:
+            off.enter_context(patch.object(accel, way, None))
         yield
 
 
@@ -171,25 +179,35 @@ def same_both_ways(directory: Path, columns: tuple[str, ...], caplog: pytest.Log
     found = outcome(directory, columns, caplog)
     with by_numpy():
         assert outcome(directory, columns, caplog) == found
-    assert outcome(directory, columns, caplog, by_places) == found
+    if "body" in columns:
+        assert outcome(directory, columns, caplog, by_places) == found
     return found
 
 
 @pytest.mark.parametrize("part_bytes", [100, 3000, 2 << 20])
+@pytest.mark.parametrize(
+    ("way", "all_columns"),
+    [("unit_bodies", (("body",), HEAD_COLUMNS)), ("unit_properties", PROPERTY_COLUMNS)],
+)
 def test_a_store_with_every_kind_is_read_alike(
-    mixed: Path, part_bytes: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    mixed: Path,
+    part_bytes: int,
+    way: str,
+    all_columns: tuple[tuple[str, ...], ...],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(plain_bodies, "PART_BYTES", part_bytes)
-    plain, taken = accel.unit_bodies, []
+    for module in (plain_bodies, plain_properties):
+        monkeypatch.setattr(module, "PART_BYTES", part_bytes)
+    plain, taken = getattr(accel, way), []
 
     def counted(*given: Any) -> tuple[int, int]:
-        assert plain is not None
         rows, size = plain(*given)
         taken.append(rows)
         return rows, size
 
-    monkeypatch.setattr(accel, "unit_bodies", counted)
-    for columns in (("body",), HEAD_COLUMNS):
+    monkeypatch.setattr(accel, way, counted)
+    for columns in all_columns:
         rows, told = same_both_ways(mixed, columns, caplog)
         assert len(rows) > 200
         assert not told
@@ -202,7 +220,8 @@ def test_the_golden_store_and_one_of_a_killed_broker_are_read_alike(
 ) -> None:
     make_crashed(tmp_path / "s")
     for directory in (GOLDEN, tmp_path / "s"):
-        assert same_both_ways(directory, HEAD_COLUMNS, caplog)[0]
+        for columns in (HEAD_COLUMNS, *PROPERTY_COLUMNS):
+            assert same_both_ways(directory, columns, caplog)[0]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -210,7 +229,8 @@ def test_the_golden_store_and_one_of_a_killed_broker_are_read_alike(
 def test_a_damaged_store_is_read_alike(
     mixed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, data: st.DataObject
 ) -> None:
-    """One byte of a record's head, or of a unit; a file of the log that is gone or cut."""
+    """One byte of a record's head or end, or of a unit; a file of the log that is gone or cut."""
+    columns = data.draw(st.sampled_from((("body", "queue_offset"), *PROPERTY_COLUMNS)))
     broken = tmp_path / "broken"
     shutil.rmtree(broken, ignore_errors=True)
     shutil.copytree(mixed, broken)
@@ -218,25 +238,27 @@ def test_a_damaged_store_is_read_alike(
     match data.draw(st.integers(0, 3)):
         case 0:
             victim = data.draw(st.sampled_from(logs))
-            starts = [message.physical_offset for message in records_of(victim)]
-            place = data.draw(st.sampled_from(starts)) % (32 * 1024) + data.draw(st.integers(0, 87))
+            found = data.draw(st.sampled_from(records_of(victim)))
+            behind = len(found.body) + len(found.topic) + 1
+            inside = data.draw(st.integers(0, 87) | st.integers(88 + len(found.body), 88 + behind + 2))
+            place = found.physical_offset % (32 * 1024) + inside
         case 1:
             queue_files = sorted(path for path in (broken / "consumequeue").rglob("*") if path.is_file())
             victim = data.draw(st.sampled_from(queue_files))
             place = data.draw(st.integers(0, victim.stat().st_size - 1))
         case 2:
             data.draw(st.sampled_from(logs)).unlink()
-            same_both_ways(broken, ("body", "queue_offset"), caplog)
+            same_both_ways(broken, columns, caplog)
             return
         case _:
             victim = data.draw(st.sampled_from(logs))
             victim.write_bytes(victim.read_bytes()[: data.draw(st.integers(0, 32 * 1024 - 1))])
-            same_both_ways(broken, ("body", "queue_offset"), caplog)
+            same_both_ways(broken, columns, caplog)
             return
     changed = bytearray(victim.read_bytes())
     changed[place] ^= data.draw(st.integers(1, 255))
     victim.write_bytes(changed)
-    same_both_ways(broken, ("body", "queue_offset"), caplog)
+    same_both_ways(broken, columns, caplog)
 
 
 def records_of(log_file: Path) -> list[Any]:

@@ -22,6 +22,7 @@ pick: Callable[..., tuple[bytes, int, int, int, bytes | None]] | None = None
 follow: Callable[..., tuple[int, int, list[tuple[Any, bytes]], bytes, bytes] | None] | None = None
 whole_records: Callable[..., tuple[int, bool]] | None = None
 unit_bodies: Callable[..., tuple[int, int]] | None = None
+unit_properties: Callable[..., tuple[int, int]] | None = None
 unit_places: Callable[..., int] | None = None
 page_bodies: Callable[..., tuple[int, int, int]] | None = None
 
@@ -41,5 +42,6 @@ if not os.environ.get("ORBITMQ_PURE"):
         follow = _accel.follow
         whole_records = _accel.whole_records
         unit_bodies = _accel.unit_bodies
+        unit_properties = _accel.unit_properties
         unit_places = _accel.unit_places
         page_bodies = _accel.page_bodies

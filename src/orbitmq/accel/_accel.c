@@ -37,6 +37,8 @@
  * unit_bodies(units, row, number, queue id, map, base, limit, heads, bodies, ends) -> (rows, bytes)
  *     The bodies of the records that the units from this row on point at, as far as they are plain, lie in this mapped log
  *     file before the offset `limit` and have the queue offsets from `number` on. See bodies.h.
+ * unit_properties(as unit_bodies) -> (rows, bytes)
+ *     The same with their properties, each behind its length, instead of the bodies.
  * unit_places(units, row, number, queue id, map, base, limit, heads, places, sizes) -> rows
  *     The same with the places of the bodies in the log, and their sizes, instead of the bodies.
  * page_bodies(page, number, heads, bodies, ends) -> (rows, bytes, bytes of the page that are left)
@@ -443,6 +445,7 @@ static PyMethodDef methods[] = {
     {"follow", follow, METH_VARARGS, "Walks over the plain records of another broker's log."},
     {"whole_records", whole_records, METH_VARARGS, "How much of a piece of a log is whole records."},
     {"unit_bodies", unit_bodies, METH_VARARGS, "Bodies of plain records that units point at, side by side."},
+    {"unit_properties", unit_properties, METH_VARARGS, "Properties of plain records that units point at, side by side."},
     {"unit_places", unit_places, METH_VARARGS, "Where in the log bodies of plain records lie that units point at."},
     {"page_bodies", page_bodies, METH_VARARGS, "Bodies of the plain records of a page, side by side."},
     {"put_index", put_index, METH_VARARGS, "Appends entries to a mapped index file; returns how many slots were first used."},

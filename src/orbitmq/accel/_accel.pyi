@@ -104,6 +104,19 @@ def unit_bodies(
     ends: Any,
     /,
 ) -> tuple[int, int]: ...
+def unit_properties(
+    units: Any,
+    row: int,
+    number: int,
+    queue_id: int,
+    map: Any,
+    base: int,
+    limit: int,
+    heads: Any,
+    texts: Any,
+    ends: Any,
+    /,
+) -> tuple[int, int]: ...
 def unit_places(
     units: Any,
     row: int,

@@ -20,25 +20,6 @@ enum { PART_HEADS = 1, PART_BODIES = 2, PART_PROPERTIES = 4, ALL_PARTS = 7 };
 #define BEFORE_BODIES 3  /* the lengths, the header, what stands before the bodies */
 #define BODY_LEAST 384   /* bytes of a body on the mean, from which on it is cheaper not to copy it */
 
-typedef struct {
-    const unsigned char *body, *properties;
-    size_t body_n, properties_n;
-} Place;
-
-/* Where things are in the record at p, of which `size` bytes are there. 0 if it is not plain. */
-static int find_parts(const unsigned char *p, size_t size, uint64_t number, int parts, Place *found) {
-    if (!is_plain(p, size, number)) return 0;
-    found->body = p + RECORD_HEAD;
-    found->body_n = read32(p + 84);
-    if (!(parts & PART_PROPERTIES)) return 1;
-    const unsigned char *topic = found->body + found->body_n + 1, *end = p + size;
-    size_t topic_n = topic[-1];
-    if ((size_t)(end - topic) < topic_n + 2) return 0;
-    found->properties = topic + topic_n;
-    found->properties_n = (size_t)(end - found->properties);
-    return ((size_t)found->properties[0] << 8 | found->properties[1]) + 2 == found->properties_n;
-}
-
 static unsigned char *le32(unsigned char *p, uint32_t v) {
     p[0] = (unsigned char)v; p[1] = (unsigned char)(v >> 8); p[2] = (unsigned char)(v >> 16); p[3] = (unsigned char)(v >> 24);
     return p + 4;
@@ -76,7 +57,7 @@ static PyObject *found_parts(PyObject *self, PyObject *args) {
             __builtin_prefetch(ahead + 64);
         }
         const unsigned char *p = log + ((int64_t)read64(u + row * UNIT_BYTES) - base);
-        if (!find_parts(p, read32(u + row * UNIT_BYTES + 8), (uint64_t)offset + row, parts, &at)) goto none;
+        if (!find_parts(p, read32(u + row * UNIT_BYTES + 8), (uint64_t)offset + row, parts & PART_PROPERTIES, &at)) goto none;
         if (parts & PART_BODIES) body_end = le32(body_end, (uint32_t)(bodies_n += at.body_n));
         if (parts & PART_PROPERTIES) properties_end = le32(properties_end, (uint32_t)(properties_n += at.properties_n));
         if (parts & PART_HEADS) memcpy(heads + row * RECORD_HEAD, p, RECORD_HEAD);
@@ -105,7 +86,7 @@ static PyObject *found_parts(PyObject *self, PyObject *args) {
         unsigned char *bodies = to + front_n, *properties = bodies + bodies_n;
         for (size_t row = 0; columns && row < rows; row++) {
             const unsigned char *p = log + ((int64_t)read64(u + row * UNIT_BYTES) - base);
-            if (!find_parts(p, read32(u + row * UNIT_BYTES + 8), (uint64_t)offset + row, parts, &at)) continue;
+            if (!find_parts(p, read32(u + row * UNIT_BYTES + 8), (uint64_t)offset + row, parts & PART_PROPERTIES, &at)) continue;
             if (parts & PART_BODIES) memcpy(bodies, at.body, at.body_n), bodies += at.body_n;
             if (parts & PART_PROPERTIES) memcpy(properties, at.properties, at.properties_n), properties += at.properties_n;
         }

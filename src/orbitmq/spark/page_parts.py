@@ -8,33 +8,21 @@ decodes and which are the reference.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
-from orbitmq.spark.columns import HeadColumns
+from orbitmq.spark.part_columns import PartColumns, Parts, TextRun, parts_of
 from orbitmq.spark.records import HEAD_BYTES
-from orbitmq.spark.schema import ALL_COLUMNS, arrow_schema
+from orbitmq.spark.schema import arrow_schema
 from orbitmq.wire.codes import PagePart
 from orbitmq.wire.fastjson import MessageQueue
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from orbitmq.spark.columns import PropertyTexts
-
-_KNOWN: Final = frozenset(("topic", "broker", "queue_id", "queue_offset"))
-"""What the pull itself says."""
-_OF_PROPERTIES: Final = frozenset(("tags", "keys", "properties"))
-_NEEDED: Final = (
-    dict.fromkeys(ALL_COLUMNS, PagePart.HEADS)
-    | dict.fromkeys(_KNOWN, 0)
-    | dict.fromkeys(_OF_PROPERTIES, PagePart.PROPERTIES)
-    | {"body": PagePart.BODIES, "msg_id": PagePart.HEADS | PagePart.PROPERTIES}
-)
 _COUNTS_BYTES: Final = 8
-_LENGTH_BYTES: Final = 2
 
 
 class PageParts:
@@ -44,37 +32,22 @@ class PageParts:
         self._columns = columns
         self._queue = queue
         self._schema = arrow_schema(columns)
-        self.wanted = 0
-        for name in columns:
-            self.wanted |= _NEEDED[name]
+        self.wanted = parts_of(columns)
 
     def batch(self, page: npt.NDArray[np.uint8], start: int, following: int) -> tuple[int, pa.RecordBatch]:
         """How many bytes the records of a page have in the log, and their columns; ValueError if it is not sound."""
-        cut = _cut(page, self.wanted)
-        if cut.rows != following - start:
-            raise ValueError(f"{cut.rows} messages instead of {following - start}")
-        made = _PartColumns(cut, self._queue, start, all_properties="properties" in self._columns)
+        record_bytes, parts = _cut(page, self.wanted)
+        if parts.rows != following - start:
+            raise ValueError(f"{parts.rows} messages instead of {following - start}")
+        made = PartColumns(
+            parts, self._queue.topic, self._queue.broker_name, self._queue.queue_id, start, self._columns
+        )
         arrays = [made.column(name) for name in self._columns]
-        return cut.record_bytes, pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return record_bytes, pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-class _Run(NamedTuple):
-    """Texts one behind the other."""
-
-    ends: npt.NDArray[np.int32]
-    """From a first 0 on, one more than there are texts."""
-    data: npt.NDArray[np.uint8]
-
-
-class _Cut(NamedTuple):
-    rows: int
-    record_bytes: int
-    heads: npt.NDArray[np.uint8]
-    bodies: _Run | None
-    properties: _Run | None
-
-
-def _cut(page: npt.NDArray[np.uint8], parts: int) -> _Cut:
+def _cut(page: npt.NDArray[np.uint8], parts: int) -> tuple[int, Parts]:
+    """How many bytes the records have in the log, and what was sent of them."""
     if len(page) < _COUNTS_BYTES:
         raise ValueError("it has no beginning")
     rows, record_bytes = (int(count) for count in page[:_COUNTS_BYTES].view("<i4"))
@@ -94,38 +67,8 @@ def _cut(page: npt.NDArray[np.uint8], parts: int) -> _Cut:
         raise ValueError("its parts have another length")
     heads = page[at : at + head_bytes]
     at += head_bytes
-    runs: dict[int, _Run] = {}
+    runs: dict[int, TextRun] = {}
     for part, places in ends.items():
-        runs[part] = _Run(places, page[at : at + int(places[-1])])
+        runs[part] = TextRun(places, page[at : at + int(places[-1])])
         at += int(places[-1])
-    return _Cut(rows, record_bytes, heads, runs.get(PagePart.BODIES), runs.get(PagePart.PROPERTIES))
-
-
-class _PartColumns(HeadColumns):
-    """What the pull says is not looked for in heads, which may not be there."""
-
-    def __init__(self, cut: _Cut, queue: MessageQueue, start: int, *, all_properties: bool) -> None:
-        super().__init__(cut.heads, queue.topic, queue.broker_name, all_properties=all_properties)
-        self._cut = cut
-        self._queue_id = queue.queue_id
-        self._start = start
-
-    def __len__(self) -> int:
-        return self._cut.rows
-
-    def queue_id(self) -> pa.Array:
-        return pa.array(np.full(len(self), self._queue_id, np.int32))
-
-    def queue_offset(self) -> pa.Array:
-        return pa.array(np.arange(self._start, self._start + len(self), dtype=np.int64))
-
-    def body(self) -> pa.Array:
-        assert self._cut.bodies is not None
-        ends, data = self._cut.bodies
-        return pa.Array.from_buffers(pa.binary(), len(self), [None, pa.py_buffer(ends), pa.py_buffer(data)])
-
-    def _property_texts(self) -> PropertyTexts:
-        assert self._cut.properties is not None
-        ends, data = self._cut.properties
-        places = ends.astype(np.int64)
-        return data, places[:-1] + _LENGTH_BYTES, places[1:]
+    return record_bytes, Parts(rows, heads, runs.get(PagePart.BODIES), runs.get(PagePart.PROPERTIES))

@@ -19,6 +19,7 @@ from orbitmq.spark.columns import decode_page, decode_parts
 from orbitmq.spark.errors import DataLost, SourceError
 from orbitmq.spark.placed_bodies import BodyForm, PlainPlaces, with_whole_bodies
 from orbitmq.spark.plain_bodies import PlainBodies
+from orbitmq.spark.plain_properties import PlainProperties
 from orbitmq.spark.reading import joined_batches
 from orbitmq.spark.records import Heads
 from orbitmq.spark.spans import as_bytes
@@ -61,6 +62,10 @@ PACKED_ROWS: Final = 1024
 MOST_MAPPED: Final = 64
 # Codes up to here are addresses of ext units, which keep the tag's hash elsewhere.
 MAX_EXT_ADDRESS: Final = -0x80000001
+
+
+Plain = PlainBodies | PlainPlaces | PlainProperties
+"""Ways to take plain messages from the log; the others go by columns."""
 
 
 class StoreSlice(NamedTuple):
@@ -111,8 +116,7 @@ class _Reader:
 
     def batches(self, piece: StoreSlice) -> Iterator[pa.RecordBatch]:
         settings = self._settings
-        kind = PlainPlaces if settings.body_form is BodyForm.PLACES else PlainBodies
-        plain = kind(settings.columns, piece.topic, settings.broker)
+        plain = _plain_kind(settings)(settings.columns, piece.topic, settings.broker)
         quick = plain.able and settings.tag_codes is None and not piece.topic.startswith(LMQ_PREFIX)
         quick &= settings.body_form is not BodyForm.WHOLE
         for first, units in self._units(piece):
@@ -122,7 +126,7 @@ class _Reader:
                 yield from self._by_columns(piece, first, units)
 
     def _quick(
-        self, plain: PlainBodies | PlainPlaces, piece: StoreSlice, first: int, units: npt.NDArray[np.void]
+        self, plain: Plain, piece: StoreSlice, first: int, units: npt.NDArray[np.void]
     ) -> Iterator[pa.RecordBatch]:
         """Plain messages by the accelerator; from the first other one on, some in the way that knows all."""
         file_bytes, checked = self._settings.log_file_bytes, self._settings.check_from
@@ -292,6 +296,12 @@ class _Reader:
             if self._settings.fail_on_data_loss:
                 raise lost
             log.warning("%s: left out as damaged: %s", self._settings.path, lost)
+
+
+def _plain_kind(settings: StoreSettings) -> type[Plain]:
+    if settings.body_form is BodyForm.PLACES:
+        return PlainPlaces
+    return PlainBodies if "body" in settings.columns else PlainProperties
 
 
 def _own_records(
