@@ -95,6 +95,10 @@ QUERIES: dict[str, tuple[Query, list[str]]] = {
     "property": (lambda t: t.selectExpr("properties['n']", "size(properties)"), ["properties"]),
     "group": (lambda t: t.groupBy("topic", "tags").agg(F.max("born_time")), ["topic", "tags", "born_time"]),
     "udf": (lambda t: t.select(F.upper("msg_id"), F.hex("body")), ["msg_id", "body"]),
+    "arrow": (
+        lambda t: t.select("tags", "body").mapInArrow(lambda given: given, "tags string, body binary"),
+        ["tags", "body"],
+    ),
     "distinct": (lambda t: t.select("queue_id", "sys_flag").distinct(), ["queue_id", "sys_flag"]),
 }
 

@@ -8,22 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from orbitmq import accel
 from orbitmq.spark.columns import HeadColumns
-from orbitmq.spark.plain_bodies import OF_HEADS, PlainBodies
+from orbitmq.spark.plain_bodies import OF_HEADS, PlainBodies, UnitRun
 from orbitmq.spark.records import HEAD_BYTES
 from orbitmq.spark.schema import arrow_schema
-from orbitmq.spark.store_queues import UNITS_AT_ONCE
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from orbitmq.store.log_scan import FileBytes
 
 BODY: Final = "body"
 PLACED: Final = "struct<place:bigint,size:int,bytes:binary>"
@@ -80,24 +74,15 @@ class PlainPlaces:
         self._schema = placed_schema(columns)
         self.able = OF_HEADS.issuperset(columns) and accel.unit_places is not None
 
-    def of_units(
-        self,
-        units: npt.NDArray[np.void],
-        row: int,
-        number: int,
-        queue_id: int,
-        mapped: FileBytes,
-        base: int,
-        limit: int,
-    ) -> pa.RecordBatch | None:
+    def of_units(self, run: UnitRun) -> pa.RecordBatch | None:
         assert accel.unit_places is not None
-        if units["size"][row : row + UNITS_AT_ONCE].mean() < SMALL_RECORD_BYTES:
-            small = self._small.of_units(units, row, number, queue_id, mapped, base, limit)
+        if run.units["size"][run.row : run.row + run.most].mean() < SMALL_RECORD_BYTES:
+            small = self._small.of_units(run)
             return with_whole_bodies(small) if small is not None else None
-        most = min(len(units) - row, UNITS_AT_ONCE)
+        most = run.most
         heads = np.empty(most * HEAD_BYTES, np.uint8) if len(self._columns) > 1 else None
         places, sizes = np.empty(most, np.int64), np.empty(most, np.int32)
-        rows = accel.unit_places(units, row, number, queue_id, mapped, base, limit, heads, places, sizes)
+        rows = accel.unit_places(*run, heads, places, sizes)
         if not rows:
             return None
         parts = [pa.array(places[:rows]), pa.array(sizes[:rows]), pa.nulls(rows, pa.binary())]

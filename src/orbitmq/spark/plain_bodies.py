@@ -8,7 +8,7 @@ not taken: `columns` decodes it, knows every form, and is the reference.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,25 @@ OF_PROPERTIES: Final = frozenset(("msg_id", "tags", "keys", "properties"))
 OF_HEADS: Final = frozenset(ALL_COLUMNS) - OF_PROPERTIES
 
 
+class UnitRun(NamedTuple):
+    """Units of a queue from a row on, as the accelerator takes them, and the file of the log that they point into."""
+
+    units: npt.NDArray[np.void]
+    row: int
+    number: int
+    """The queue offset of that row."""
+    queue_id: int
+    mapped: FileBytes
+    base: int
+    """Where in the log the file begins."""
+    limit: int
+    """Messages from here on in the log are left to the other way."""
+
+    @property
+    def most(self) -> int:
+        return min(len(self.units) - self.row, UNITS_AT_ONCE)
+
+
 class PlainBodies:
     """For one queue. `able` says whether these columns can be made, and whether there is an accelerator."""
 
@@ -38,25 +57,11 @@ class PlainBodies:
         self._schema = arrow_schema(columns)
         self.able = "body" in columns and OF_HEADS.issuperset(columns) and accel.unit_bodies is not None
 
-    def of_units(
-        self,
-        units: npt.NDArray[np.void],
-        row: int,
-        number: int,
-        queue_id: int,
-        mapped: FileBytes,
-        base: int,
-        limit: int,
-    ) -> pa.RecordBatch | None:
-        """The messages that units of a queue point at, from this row on, which has the queue offset `number`.
-
-        They lie in the mapped file of the log that begins at `base`, before `limit`. As many as fit into a batch;
-        None if the first one is not plain.
-        """
+    def of_units(self, run: UnitRun) -> pa.RecordBatch | None:
+        """As many as fit into a batch, from the first on; None if that one is not plain."""
         assert accel.unit_bodies is not None
-        most = min(len(units) - row, UNITS_AT_ONCE)
-        heads, bodies, ends = self._room(most, PART_BYTES)
-        rows, size = accel.unit_bodies(units, row, number, queue_id, mapped, base, limit, heads, bodies, ends)
+        heads, bodies, ends = self._room(run.most, PART_BYTES)
+        rows, size = accel.unit_bodies(*run, heads, bodies, ends)
         return self._batch(rows, size, heads, bodies, ends) if rows else None
 
     def of_page(self, page: npt.NDArray[np.uint8], start: int, stop: int) -> pa.RecordBatch | None:

@@ -7,7 +7,6 @@ What is not plain is not taken; `columns` decodes it, knows every form, and is t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,15 +14,10 @@ import pyarrow as pa
 from orbitmq import accel
 from orbitmq.spark.columns import PART_BYTES
 from orbitmq.spark.part_columns import PartColumns, Parts, TextRun, parts_of
+from orbitmq.spark.plain_bodies import UnitRun
 from orbitmq.spark.records import HEAD_BYTES
 from orbitmq.spark.schema import arrow_schema
-from orbitmq.spark.store_queues import UNITS_AT_ONCE
 from orbitmq.wire.codes import PagePart
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from orbitmq.store.log_scan import FileBytes
 
 
 class PlainProperties:
@@ -39,28 +33,17 @@ class PlainProperties:
         made_so = wanted & (PagePart.PROPERTIES | PagePart.BODIES) == PagePart.PROPERTIES
         self.able = made_so and accel.unit_properties is not None
 
-    def of_units(
-        self,
-        units: npt.NDArray[np.void],
-        row: int,
-        number: int,
-        queue_id: int,
-        mapped: FileBytes,
-        base: int,
-        limit: int,
-    ) -> pa.RecordBatch | None:
+    def of_units(self, run: UnitRun) -> pa.RecordBatch | None:
         """As that of `PlainBodies`."""
         assert accel.unit_properties is not None
-        most = min(len(units) - row, UNITS_AT_ONCE)
+        most = run.most
         heads = np.empty(most * HEAD_BYTES, np.uint8) if self._with_heads else None
         texts, ends = np.empty(PART_BYTES, np.uint8), np.empty(most + 1, np.int32)
-        rows, size = accel.unit_properties(
-            units, row, number, queue_id, mapped, base, limit, heads, texts, ends
-        )
+        rows, size = accel.unit_properties(*run, heads, texts, ends)
         if not rows:
             return None
         taken = np.empty(0, np.uint8) if heads is None else heads[: rows * HEAD_BYTES]
         parts = Parts(rows, taken, None, TextRun(ends[: rows + 1], texts[:size]))
-        made = PartColumns(parts, self._topic, self._broker, queue_id, number, self._columns)
+        made = PartColumns(parts, self._topic, self._broker, run.queue_id, run.number, self._columns)
         arrays = [made.column(name) for name in self._columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

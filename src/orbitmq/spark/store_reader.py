@@ -18,7 +18,7 @@ import pyarrow as pa
 from orbitmq.spark.columns import decode_page, decode_parts
 from orbitmq.spark.errors import DataLost, SourceError
 from orbitmq.spark.placed_bodies import BodyForm, PlainPlaces, with_whole_bodies
-from orbitmq.spark.plain_bodies import PlainBodies
+from orbitmq.spark.plain_bodies import PlainBodies, UnitRun
 from orbitmq.spark.plain_properties import PlainProperties
 from orbitmq.spark.reading import joined_batches
 from orbitmq.spark.records import Heads
@@ -139,7 +139,8 @@ class _Reader:
                 if offset >= 0:
                     mapped = self._file(base)
                     limit = base + len(mapped) if checked is None else checked
-                    batch = plain.of_units(units, row, first + row, piece.queue_id, mapped, base, limit)
+                    run = UnitRun(units, row, first + row, piece.queue_id, mapped, base, limit)
+                    batch = plain.of_units(run)
             if batch is None:
                 rest = units[row : row + stretch]
                 yield from self._by_columns(piece, first + row, rest)
