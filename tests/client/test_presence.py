@@ -210,7 +210,7 @@ def test_a_broker_gets_its_answer_over_the_connection() -> None:
 def test_a_new_route_reaches_its_watchers() -> None:
     async def main() -> None:
         async with fake_cluster(BEATS, BEATS, topics=()) as fake, connect(fake.namesrv.addr) as mq:
-            watch = RouteWatch(mq.cluster, period_s=0.02, missing_first_s=0.005)
+            watch = RouteWatch(mq.cluster, period_s=0.02, doubt_first_s=0.005)
             seen: list[TopicRoute | None] = []
             unwatch = watch.watch("TopicA", seen.append)
             task = asyncio.create_task(watch.run())

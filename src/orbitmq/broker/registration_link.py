@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("orbitmq.broker")
 
 UNREGISTER_TIMEOUT_S: Final = 3.0
+# A name server that comes back knows nothing: until the brokers have told it, new clients find no topic.
+LONGEST_RETRY_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ class NameServerLink:
 
     async def _back_off(self) -> None:
         """Waits before the next try, longer each time, but not when somebody wants it now."""
-        delay_s = min(self._owner.retry_s * 2 ** min(self._failures - 1, 10), self._owner.period_s)
+        delay_s = min(self._owner.retry_s * 2 ** min(self._failures - 1, 10), LONGEST_RETRY_S)
         try:
             async with asyncio.timeout(delay_s):
                 await self._wake.wait()

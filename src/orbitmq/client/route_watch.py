@@ -2,7 +2,9 @@
 
 Every 30 seconds the name server is asked again. A topic that has no route yet is asked for sooner, so that the
 first consumer of a topic does not wait half a minute for the topic's first message to be noticed; so is one that has
-lost a master, or a whole broker a moment ago: it may only be restarted.
+lost a master, or a whole broker a moment ago: it may only be restarted. A route that is new or has just changed is
+looked at again soon, too: brokers come one after the other to a name server that has just started, or make a topic one
+after the other, and whoever asks in between is told of the first ones only.
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ from orbitmq.client.routes import TopicRoute
 log = logging.getLogger("orbitmq.client")
 
 PERIOD_S: Final = 30.0
-# A topic without a route, or without a master of it: asked after one second, then less and less often.
-MISSING_FIRST_S: Final = 1.0
-MISSING_LONGEST_S: Final = 5.0
+# A route that may grow: asked after one second, then less and less often.
+DOUBT_FIRST_S: Final = 1.0
+DOUBT_LONGEST_S: Final = 5.0
 # A broker that left the route is looked for that long; then it is taken for gone.
 LOST_S: Final = 60.0
+# A route may grow that long after it changed.
+SETTLING_S: Final = 10.0
 
 RouteChanged = Callable[[TopicRoute | None], None]
 """Called with the new route, or None when the topic is gone."""
@@ -37,15 +41,16 @@ class RouteWatch:
         cluster: Cluster,
         *,
         period_s: float = PERIOD_S,
-        missing_first_s: float = MISSING_FIRST_S,
+        doubt_first_s: float = DOUBT_FIRST_S,
     ) -> None:
         self._cluster = cluster
         self._period_s = period_s
-        self._missing_first_s = missing_first_s
-        self._missing_pause_s = missing_first_s
+        self._doubt_first_s = doubt_first_s
+        self._doubt_pause_s = doubt_first_s
         self._watchers: dict[str, list[RouteChanged]] = {}
         self._last: dict[str, TopicRoute | None] = {}
         self._lost: dict[str, tuple[frozenset[str], float]] = {}
+        self._settling: dict[str, float] = {}
         self._changed = asyncio.Event()
 
     @property
@@ -58,8 +63,7 @@ class RouteWatch:
         watchers.append(callback)
         if topic not in self._last:
             self._last[topic] = self._cluster.routes.stale(topic)
-            self._missing_pause_s = self._missing_first_s
-            self._changed.set()
+            self._look_soon(topic)
 
         def unwatch() -> None:
             if callback in watchers:
@@ -68,6 +72,7 @@ class RouteWatch:
                 del self._watchers[topic]
                 self._last.pop(topic, None)
                 self._lost.pop(topic, None)
+                self._settling.pop(topic, None)
 
         return unwatch
 
@@ -89,21 +94,24 @@ class RouteWatch:
             return
         self._note_lost(topic, self._last.get(topic), route)
         self._last[topic] = route
-        if self._is_incomplete(topic):
-            self._missing_pause_s = self._missing_first_s
-            self._changed.set()
+        self._look_soon(topic)
         for callback in tuple(self._watchers[topic]):
             try:
                 callback(route)
             except Exception:
                 log.exception("what should follow a new route of topic '%s' failed", topic)
 
+    def _look_soon(self, topic: str) -> None:
+        self._settling[topic] = asyncio.get_running_loop().time() + SETTLING_S
+        self._doubt_pause_s = self._doubt_first_s
+        self._changed.set()
+
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         next_round = loop.time() + self._period_s
         while True:
-            missing = [topic for topic in self._watchers if self._is_incomplete(topic)]
-            pause_s = self._missing_pause_s if missing else self._period_s
+            doubtful = [topic for topic in self._watchers if self._may_grow(topic)]
+            pause_s = self._doubt_pause_s if doubtful else self._period_s
             self._changed.clear()
             try:
                 async with asyncio.timeout_at(min(next_round, loop.time() + pause_s)):
@@ -116,8 +124,8 @@ class RouteWatch:
                 next_round = loop.time() + self._period_s
                 due = list(self._watchers)
             else:
-                due = missing
-                self._missing_pause_s = min(self._missing_pause_s * 2, MISSING_LONGEST_S)
+                due = doubtful
+                self._doubt_pause_s = min(self._doubt_pause_s * 2, DOUBT_LONGEST_S)
             for topic in due:
                 try:
                     await self.refresh(topic)
@@ -133,9 +141,9 @@ class RouteWatch:
         if lost:
             self._lost[topic] = (lost, now_s + LOST_S if gone else until_s)
 
-    def _is_incomplete(self, topic: str) -> bool:
+    def _may_grow(self, topic: str) -> bool:
         route = self._last.get(topic)
         if route is None or route.lacks_a_master:
             return True
-        _, until_s = self._lost.get(topic, (frozenset(), 0.0))
-        return asyncio.get_running_loop().time() < until_s
+        _, lost_until_s = self._lost.get(topic, (frozenset(), 0.0))
+        return asyncio.get_running_loop().time() < max(lost_until_s, self._settling[topic])

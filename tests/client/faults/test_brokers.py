@@ -7,14 +7,14 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 import orbitmq
 from tests.client.faults.traffic import Traffic
-from tests.support.consuming import run
+from tests.support.consuming import run, until
 from tests.support.server_process import BrokerProcess, OrbitProcess, free_port
 
 LIMIT_S = 40.0
@@ -63,7 +63,10 @@ async def topic_on_both(mq: orbitmq.Client, name: str) -> str:
 
 async def until_routed(mq: orbitmq.Client, topic: str, broker: str) -> None:
     async with asyncio.timeout(10):
-        while broker not in (await mq.admin.route(topic)).brokers:
+        while True:
+            with suppress(orbitmq.NotFound):  # no broker at all has registered yet
+                if broker in (await mq.admin.route(topic)).brokers:
+                    return
             await asyncio.sleep(0.02)
 
 
@@ -165,5 +168,29 @@ def test_without_any_name_server_traffic_goes_on(cluster: Cluster) -> None:
                 await traffic.flows("with a name server again")
                 duplicates = await traffic.check()
                 assert duplicates == 0, "nothing was wrong with brokers and members"
+
+    run(scenario, limit_s=LIMIT_S)
+
+
+def test_a_broker_that_registers_late_at_a_new_name_server_is_found_soon(cluster: Cluster) -> None:
+    """A name server that has just started is told of brokers one after the other, and clients may ask in between."""
+
+    async def scenario() -> None:
+        async with orbitmq.connect(cluster.namesrv) as mq:
+            topic = await topic_on_both(mq, "late")
+            await mq.producer("early").send(topic, b"on the late broker", queue=("broker-b", 0))
+        async with orbitmq.connect(cluster.namesrv) as mq:
+            with frozen(cluster.b):
+                cluster.names.kill()
+                await asyncio.to_thread(cluster.names.start)
+                await until_routed(mq, topic, "broker-a")
+                inbox = mq.consumer("late-group", topic, start="first")
+                await inbox.start()
+                await until(lambda: {queue.broker_name for queue in inbox.queues} == {"broker-a"})
+            # A client that only asks every 30 s would find the rest after half a minute.
+            async with asyncio.timeout(15):
+                async for msg in inbox:
+                    assert msg.text == "on the late broker"
+                    break
 
     run(scenario, limit_s=LIMIT_S)
