@@ -1,23 +1,29 @@
-"""Writes without transactions travel in batches; a row that cannot, or whose batch is refused, goes alone."""
+"""Rows travel in batches, plain or as one half message; a row that cannot, or whose batch is refused, goes alone."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from orbitmq.client.cluster import Cluster
 from orbitmq.net.connection import Connection
-from orbitmq.spark.sink_batches import AT_ONCE, BATCH_BYTES
-from orbitmq.spark.sink_options import AT_LEAST_ONCE, SinkOptions
-from orbitmq.spark.sink_rows import BadRow, Row
+from orbitmq.spark.sink_batches import AT_ONCE, BATCH_BYTES, Numbered, Sorting
+from orbitmq.spark.sink_handles import Handles
+from orbitmq.spark.sink_options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions
+from orbitmq.spark.sink_rows import BadRow, Row, rows_of
 from orbitmq.spark.sink_send import TaskSender
+from orbitmq.spark.sink_table import PlainTable
 from orbitmq.wire.batch import iter_batch
-from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.codes import OrbitCode, RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.properties import decode_properties
+from orbitmq.wire.message_id import UniqIdFactory
+from orbitmq.wire.properties import Prop, decode_properties
 from tests.spark.test_sink_busy import GROUP, noted, run
 from tests.spark.test_sink_protocol import Job, plain_row
 from tests.spark.test_sink_protocol import run as run_on
@@ -34,37 +40,52 @@ def row(body: bytes, **fields: Any) -> Row:
 class Broker:
     """Stores what it is sent; batches only if it is told to."""
 
-    def __init__(self, *, takes_batches: bool = True) -> None:
-        self._takes_batches = takes_batches
+    def __init__(self, *, to_batches: int = ResponseCode.SUCCESS, native: bool = True) -> None:
+        self._to_batches = to_batches
+        self._native = native
         self._places = itertools.count()
         self.batches: list[list[tuple[bytes, dict[str, str]]]] = []
         self.singles: list[tuple[bytes, dict[str, str]]] = []
+        self.outer: list[dict[str, str]] = []
+        """Properties of half batches themselves."""
 
     def __call__(self, conn: Connection, command: Command) -> Command:
-        if command.code == BATCH:
-            assert command.ext["m"] == "true"
+        if command.code == OrbitCode.LIST_HALF_MESSAGES:
+            return command.reply(
+                ResponseCode.SUCCESS if self._native else ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            )
+        properties = decode_properties(command.ext["i"])
+        if command.code == BATCH or Prop.HALF_BATCH in properties:
+            assert command.ext["m"] == ("true" if command.code == BATCH else "false")
             self.batches.append(
                 [(body, decode_properties(text)) for _, body, text in iter_batch(command.body)]
             )
-            if not self._takes_batches:
-                return command.reply(ResponseCode.SYSTEM_BUSY, "flow control")
+            self.outer.append(properties)
+            if self._to_batches != ResponseCode.SUCCESS:
+                return command.reply(self._to_batches, "not now, or never")
         else:
-            self.singles.append((command.body, decode_properties(command.ext["i"])))
+            self.singles.append((command.body, properties))
         place = next(self._places)
         return command.reply(
             ext={"msgId": f"7F00000100002A9F{place:016X}", "queueId": "0", "queueOffset": str(place)}
         )
 
 
-def write(broker: Broker, rows: list[Row], **options: Any) -> list[float]:
+def write(
+    broker: Broker, rows: list[Row], delivery: str = AT_LEAST_ONCE, **options: Any
+) -> tuple[list[float], Handles]:
+    """The pauses that were made, and the half messages that were noted."""
+    handles = Handles()
+
     async def work(fake: FakeCluster, cluster: Cluster, pauses: list[float]) -> None:
-        chosen = SinkOptions(fake.namesrv.addr, delivery=AT_LEAST_ONCE, **options)
+        chosen = SinkOptions(fake.namesrv.addr, delivery=delivery, **options)
         sender = TaskSender(cluster, chosen, GROUP, 0, sleep=noted(pauses))
         await sender.send(iter(rows))
         assert sender.rows == len(rows)
-        assert sender.bytes == sum(len(row.body) for row in rows)
+        handles.extend(sender.handles)
 
-    return run({SINGLE: broker, BATCH: broker}, work, topics=("TopicA", "TopicB", "%RETRY%group"))
+    answers = {SINGLE: broker, BATCH: broker, OrbitCode.LIST_HALF_MESSAGES: broker}
+    return run(answers, work, topics=("TopicA", "TopicB", "%RETRY%group")), handles
 
 
 def test_many_rows_are_few_requests() -> None:
@@ -139,14 +160,158 @@ def test_a_row_with_a_wish_of_its_own_goes_alone(fields: dict[str, Any]) -> None
 
 
 def test_rows_of_a_refused_batch_go_alone_under_their_ids() -> None:
-    broker = Broker(takes_batches=False)
-    pauses = write(broker, [row(b"%d" % n, tag="t") for n in range(20)])
+    broker = Broker(to_batches=ResponseCode.SYSTEM_BUSY)
+    pauses, _ = write(broker, [row(b"%d" % n, tag="t") for n in range(20)])
     (batch,) = broker.batches
     assert len(pauses) == 20
     assert sorted(body for body, _ in broker.singles) == sorted(body for body, _ in batch)
     ids = {body: properties["UNIQ_KEY"] for body, properties in batch}
     assert {body: properties["UNIQ_KEY"] for body, properties in broker.singles} == ids
     assert {properties["TAGS"] for _, properties in broker.singles} == {"t"}
+
+
+@pytest.mark.parametrize("delivery", [AT_LEAST_ONCE, EXACTLY_ONCE])
+def test_what_is_wrong_with_a_batch_need_not_be_wrong_with_its_rows(delivery: str) -> None:
+    broker = Broker(to_batches=ResponseCode.MESSAGE_ILLEGAL)
+    pauses, handles = write(broker, [row(b"%d" % n) for n in range(600)], delivery)
+    assert pauses == []
+    assert [len(batch) for batch in broker.batches] == [256, 256, 88]
+    assert Counter(body for body, _ in broker.singles) == Counter(b"%d" % n for n in range(600))
+    assert len(handles) == (600 if delivery == EXACTLY_ONCE else 0)
+
+
+def test_a_batch_is_one_half_message_under_the_id_of_its_first_row() -> None:
+    broker = Broker()
+    _, handles = write(broker, [row(b"%d" % n, tag="t") for n in range(600)], EXACTLY_ONCE)
+    assert not broker.singles
+    assert [len(batch) for batch in broker.batches] == [256, 256, 88]
+    for batch, outer in zip(broker.batches, broker.outer, strict=True):
+        assert outer == {
+            Prop.UNIQ_KEY: batch[0][1][Prop.UNIQ_KEY],
+            Prop.WAIT: "true",
+            Prop.TRANSACTION_PREPARED: "true",
+            Prop.PRODUCER_GROUP: GROUP,
+            Prop.HALF_BATCH: str(len(batch)),
+        }
+    assert len(handles) == 3
+    assert list(handles.pairs("broker-a")) == [(0, 0), (1, 1), (2, 2)]
+
+
+def test_to_a_java_broker_each_row_is_its_own_half_message() -> None:
+    broker = Broker(native=False)
+    _, handles = write(broker, [row(b"%d" % n, tag="t") for n in range(600)], EXACTLY_ONCE)
+    assert not broker.batches
+    assert [body for body, _ in broker.singles] == [b"%d" % n for n in range(600)]
+    assert {properties[Prop.TRANSACTION_PREPARED] for _, properties in broker.singles} == {"true"}
+    assert len({properties[Prop.UNIQ_KEY] for _, properties in broker.singles}) == 600
+    assert len(handles) == 600
+
+
+def test_half_messages_with_an_order_key_are_noted_in_the_order_of_the_rows() -> None:
+    broker = Broker()
+    rows = [row(b"%d" % n, order_key="k" if n % 2 else None) for n in range(40)]
+    _, handles = write(broker, rows, EXACTLY_ONCE)
+    assert [body for body, _ in broker.singles] == [b"%d" % n for n in range(1, 40, 2)]
+    assert list(handles.pairs("broker-a")) == [(n, n) for n in range(21)]
+
+
+def test_one_row_is_no_batch() -> None:
+    broker = Broker()
+    write(broker, [row(b"a")], EXACTLY_ONCE)
+    assert [body for body, _ in broker.singles] == [b"a"] and not broker.batches
+
+
+# Arrow batches column by column, and as rows.
+
+
+def table(**columns: pa.Array) -> pa.RecordBatch:
+    return pa.record_batch(columns)
+
+
+def ids() -> UniqIdFactory:
+    return UniqIdFactory("127.0.0.1", 77, lambda: 1_800_000_000_000, process_hash=1)
+
+
+BODIES = pa.array([b"a", b"b", b"c"])
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        table(body=BODIES),
+        table(body=pa.array(["ä", "b", "c"])),
+        table(body=BODIES, tags=pa.array(["x", None, ""])),
+        table(body=BODIES, tags=pa.array(["x", "y", "x"]), keys=pa.array(["k1 k2", None, " "])),
+        table(body=BODIES, keys=pa.array([["k1", "k2"], None, [None, "k3"]])),
+        table(body=BODIES, topic=pa.array(["TopicB"] * 3)),
+        table(body=BODIES, topic=pa.array([None] * 3, pa.string())),
+        table(body=BODIES, order_key=pa.array([None] * 3, pa.string())),
+        table(body=BODIES, delay_level=pa.array([None] * 3, pa.int32())),
+    ],
+    ids=lambda batch: ",".join(batch.schema.names),
+)
+def test_columns_say_what_rows_say(batch: pa.RecordBatch) -> None:
+    plain = PlainTable.of(batch, "TopicA", 4 << 20)
+    assert plain is not None and plain.rows == 3 and not plain.alone
+    rows = [Numbered(number, row) for number, row in enumerate(rows_of(batch, "TopicA", 0, 0))]
+    (ours,), (theirs,) = plain.batches(256, ids()), Sorting(rows, 4 << 20).batches(256, ids())
+    assert ours[:4] == theirs[:4]
+    assert ours.rows() == theirs.rows() == rows
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        table(body=pa.array([], pa.binary())),
+        table(body=pa.array([b"a", None])),
+        table(body=pa.array([b"a", b""])),
+        table(body=pa.array([b"a", b"y" * 5000])),
+        table(body=BODIES, topic=pa.array(["TopicA", "TopicB", "TopicA"])),
+        table(body=BODIES, topic=pa.array(["TopicA", None, "TopicA"])),
+        table(body=BODIES, topic=pa.array(["%RETRY%g"] * 3)),
+        table(body=BODIES, tags=pa.array(["a|b", "a", "a"])),
+        table(body=BODIES, keys=pa.array(["a\x01b", "a", "a"])),
+        table(body=BODIES, order_key=pa.array(["k", None, None])),
+        table(body=BODIES, deliver_at=pa.array([None, None, datetime.now(UTC)])),
+        table(body=BODIES, delay_level=pa.array([None, 1, None])),
+        table(
+            body=BODIES, properties=pa.array([None, [("a", "b")], None], pa.map_(pa.string(), pa.string()))
+        ),
+    ],
+    ids=lambda batch: ",".join(batch.schema.names),
+)
+def test_what_is_not_plain_goes_as_rows(batch: pa.RecordBatch) -> None:
+    assert PlainTable.of(batch, "TopicA", 4 << 20) is None
+
+
+def test_rows_of_a_refused_table_go_alone_under_their_numbers_and_ids() -> None:
+    broker = Broker(to_batches=ResponseCode.SYSTEM_BUSY)
+
+    async def work(fake: FakeCluster, cluster: Cluster, pauses: list[float]) -> None:
+        options = SinkOptions(fake.namesrv.addr, topic="TopicA", delivery=AT_LEAST_ONCE)
+        sender = TaskSender(cluster, options, GROUP, 0, sleep=noted(pauses))
+        for start in (0, 500):
+            bodies = pa.array([b"%d" % n for n in range(start, start + 500)])
+            await sender.send_table(table(body=bodies, tags=pa.array(["t"] * 500)))
+        assert sender.rows == 1000
+
+    run({SINGLE: broker, BATCH: broker}, work)
+    batched = {body: properties for batch in broker.batches for body, properties in batch}
+    assert Counter(body for body, _ in broker.singles) == Counter(b"%d" % n for n in range(1000))
+    assert all(
+        properties[Prop.UNIQ_KEY] == batched[body][Prop.UNIQ_KEY] for body, properties in broker.singles
+    )
+
+
+def test_a_wrong_row_of_a_table_is_named() -> None:
+    async def work(fake: FakeCluster, cluster: Cluster, pauses: list[float]) -> None:
+        sender = TaskSender(cluster, SinkOptions(fake.namesrv.addr, topic="TopicA"), GROUP, 4)
+        await sender.send_table(table(body=BODIES))
+        await sender.send_table(table(body=pa.array([b"d", None])))
+
+    broker = Broker()
+    with pytest.raises(BadRow, match=r"row 4 of task 4 \(topic TopicA\) has no body"):
+        run({SINGLE: broker, OrbitCode.LIST_HALF_MESSAGES: broker}, work)
 
 
 def test_nothing_is_sent_when_a_row_is_wrong() -> None:

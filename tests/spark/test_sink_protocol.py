@@ -17,6 +17,7 @@ from orbitmq.client.cluster import Cluster
 from orbitmq.client.errors import OrbitMQError
 from orbitmq.client.reader import offsets_at, read_range
 from orbitmq.spark.errors import BadOption
+from orbitmq.spark.sink_batches import AT_ONCE
 from orbitmq.spark.sink_commit import Committer, TaskResult
 from orbitmq.spark.sink_end import Ender
 from orbitmq.spark.sink_handles import Handles
@@ -70,6 +71,10 @@ class Job:
         found = await half_messages(self.cluster, group=producer_group(self.app_id), max_num=1000)
         return len(found.messages)
 
+    def halves(self, *rows: int) -> int:
+        """How many half messages tasks make of so many rows each."""
+        return len(rows) if self.options.max_in_flight >= 2 * AT_ONCE else sum(rows)
+
 
 def run(server: ServerProcess, topic: str, main: Callable[[Job], Awaitable[None]], **options: Any) -> None:
     async def body() -> None:
@@ -81,46 +86,65 @@ def run(server: ServerProcess, topic: str, main: Callable[[Job], Awaitable[None]
     asyncio.run(body())
 
 
-def test_rows_become_visible_at_the_commit_and_not_before(server: ServerProcess) -> None:
+Run = Callable[[ServerProcess, str, Callable[[Job], Awaitable[None]]], None]
+
+
+@pytest.fixture(params=[True, False], ids=["together", "one by one"])
+def both_ways(request: pytest.FixtureRequest) -> Run:
+    """Rows of a task as one half message, and each as its own."""
+
+    def run_so(server: ServerProcess, topic: str, main: Callable[[Job], Awaitable[None]]) -> None:
+        if request.param:
+            run(server, topic, main)
+        else:
+            run(server, f"{topic}Single", main, max_in_flight=AT_ONCE)
+
+    return run_so
+
+
+def test_rows_become_visible_at_the_commit_and_not_before(server: ServerProcess, both_ways: Run) -> None:
     async def main(job: Job) -> None:
         results = [await job.task("a", "b"), await job.task("c", task=1)]
         assert await job.visible() == Counter()
         outcome = await job.committer().commit(0, results)
-        assert (outcome.committed, outcome.rolled_back, outcome.repeated) == (3, 0, False)
+        assert (outcome.committed, outcome.rolled_back, outcome.repeated) == (job.halves(2, 1), 0, False)
         assert await job.visible() == Counter("abc")
         assert await job.left_open() == 0
 
-    run(server, "Visible", main)
+    both_ways(server, "Visible", main)
 
 
-def test_every_column_arrives(server: ServerProcess) -> None:
+def test_every_column_arrives(server: ServerProcess, both_ways: Run) -> None:
     async def main(job: Job) -> None:
-        row = await job.task("x", tag="T", keys=("k1", "k2"), properties={"colour": "red"})
-        await job.committer().commit(0, [row])
-        (message,) = await job.messages()
-        assert (message.tags, message.key_list) == ("T", ["k1", "k2"])
-        assert message.properties["colour"] == "red"
+        rows = await job.task("x", "y", tag="T", keys=("k1", "k2"), properties={"colour": "red"})
+        await job.committer().commit(0, [rows])
+        assert await job.visible() == Counter("xy")
+        for message in await job.messages():
+            assert (message.tags, message.key_list) == ("T", ["k1", "k2"])
+            assert message.properties["colour"] == "red"
 
-    run(server, "Columns", main)
+    both_ways(server, "Columns", main)
 
 
-def test_a_repeated_batch_changes_nothing_and_leaves_nothing_open(server: ServerProcess) -> None:
+def test_a_repeated_batch_changes_nothing_and_leaves_nothing_open(
+    server: ServerProcess, both_ways: Run
+) -> None:
     async def main(job: Job) -> None:
         await job.committer().commit(7, [await job.task("a", "b")])
         again = await job.committer().commit(7, [await job.task("a", "b", "other")])
-        assert (again.committed, again.rolled_back, again.repeated) == (0, 3, True)
+        assert (again.committed, again.rolled_back, again.repeated) == (0, job.halves(3), True)
         older = await job.committer().commit(6, [await job.task("old")])
         assert older.repeated
         await job.committer().commit(8, [await job.task("c")])
         assert await job.visible() == Counter("abc")
         assert await job.left_open() == 0
 
-    run(server, "Repeated", main)
+    both_ways(server, "Repeated", main)
 
 
 @pytest.mark.parametrize("ended_before", [0, 1, 3, 5])
 def test_a_driver_that_dies_after_its_decision_is_finished_by_the_next(
-    server: ServerProcess, ended_before: int
+    server: ServerProcess, both_ways: Run, ended_before: int
 ) -> None:
     async def main(job: Job) -> None:
         first = await job.task(*"abcde")
@@ -132,13 +156,13 @@ def test_a_driver_that_dies_after_its_decision_is_finished_by_the_next(
             await ender.commit(broker, list(handles.pairs(broker))[:ended_before], perhaps_before=False)
         # The next run makes the batch again, perhaps in another order and cut differently.
         outcome = await job.committer().commit(3, [await job.task("e", "d"), await job.task(*"cba")])
-        assert (outcome.committed, outcome.rolled_back, outcome.repeated) == (0, 5, True)
+        assert (outcome.committed, outcome.rolled_back, outcome.repeated) == (0, job.halves(2, 3), True)
         assert await job.visible() == Counter("abcde")
         newest = await Markers(job.cluster, job.app_id).newest()
         assert newest is not None and (newest.batch, newest.state) == (3, DONE)
         assert await job.left_open() == 0
 
-    run(server, f"Finished{ended_before}", main)
+    both_ways(server, f"Finished{ended_before}", main)
 
 
 def test_a_batch_that_never_comes_back_is_finished_before_the_next_one(server: ServerProcess) -> None:
@@ -152,31 +176,37 @@ def test_a_batch_that_never_comes_back_is_finished_before_the_next_one(server: S
     run(server, "Overtaken", main)
 
 
-def test_half_messages_of_a_killed_task_are_rolled_back_with_the_next_commit(server: ServerProcess) -> None:
+def test_half_messages_of_a_killed_task_are_rolled_back_with_the_next_commit(
+    server: ServerProcess, both_ways: Run
+) -> None:
     async def main(job: Job) -> None:
         await job.task("lost", "lost too")
         outcome = await job.committer().commit(0, [await job.task("a")])
-        assert (outcome.committed, outcome.rolled_back) == (1, 2)
+        assert (outcome.committed, outcome.rolled_back) == (1, job.halves(2))
         assert await job.visible() == Counter("a")
         assert await job.left_open() == 0
 
-    run(server, "Killed", main)
+    both_ways(server, "Killed", main)
 
 
-def test_abort_rolls_back_unless_the_commit_itself_may_have_begun(server: ServerProcess) -> None:
+def test_abort_rolls_back_unless_the_commit_itself_may_have_begun(
+    server: ServerProcess, both_ways: Run
+) -> None:
     async def main(job: Job) -> None:
         result = await job.task("a", "b")
         assert await job.committer().abort([result], anonymous=False) == 0
-        assert await job.committer().abort([result, None], anonymous=False) == 2
+        assert await job.committer().abort([result, None], anonymous=False) == job.halves(2)
         await job.task("unreported")
         assert await job.committer().abort([None], anonymous=True) == 1
         assert await job.visible() == Counter()
         assert await job.left_open() == 0
 
-    run(server, "Aborted", main)
+    both_ways(server, "Aborted", main)
 
 
-def test_of_two_drivers_with_one_batch_the_first_decision_counts(server: ServerProcess) -> None:
+def test_of_two_drivers_with_one_batch_the_first_decision_counts(
+    server: ServerProcess, both_ways: Run
+) -> None:
     async def main(job: Job) -> None:
         mine, theirs = await job.task("a", "b"), await job.task("a", "b")
         outcomes = await asyncio.gather(
@@ -185,7 +215,26 @@ def test_of_two_drivers_with_one_batch_the_first_decision_counts(server: ServerP
         assert any(not isinstance(outcome, BaseException) for outcome in outcomes), outcomes
         assert await job.visible() == Counter("ab")
 
-    run(server, "TwoDrivers", main)
+    both_ways(server, "TwoDrivers", main)
+
+
+def test_a_broker_that_does_not_know_any_more_how_it_ended_is_not_the_end(
+    server: ServerProcess, both_ways: Run
+) -> None:
+    """Here it refuses because the group is another: then the messages themselves tell."""
+
+    async def main(job: Job) -> None:
+        handles = Handles.unpacked((await job.task("a", "b")).packed)
+        ((broker, _),) = handles.of_broker.items()
+        stranger = Ender(job.cluster, "SomebodyElse", retry_timeout_s=1)
+        with pytest.raises(OrbitMQError, match="producer group"):
+            await stranger.commit(broker, handles.pairs(broker), perhaps_before=True)
+        ours = Ender(job.cluster, producer_group(job.app_id), retry_timeout_s=5)
+        await ours.commit(broker, handles.pairs(broker), perhaps_before=False)
+        assert await stranger.commit(broker, handles.pairs(broker), perhaps_before=True) == job.halves(2)
+        assert await job.visible() == Counter("ab")
+
+    both_ways(server, "Forgotten", main)
 
 
 def test_more_handles_than_one_marker_holds(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +309,7 @@ def test_errors_name_the_row(server: ServerProcess) -> None:
     run(server, "Wrong", main, max_body_bytes=32)
 
 
-def test_a_broker_that_restarts_in_the_middle_loses_nothing(tmp_path: Path) -> None:
+def test_a_broker_that_restarts_in_the_middle_loses_nothing(tmp_path: Path, both_ways: Run) -> None:
     server = ServerProcess(tmp_path)
     try:
 
@@ -268,12 +317,12 @@ def test_a_broker_that_restarts_in_the_middle_loses_nothing(tmp_path: Path) -> N
             before = await job.task(*"abc")
             await asyncio.to_thread(server.restart)
             outcome = await job.committer().commit(0, [before, await job.task(*"de")])
-            assert outcome.committed == 5
+            assert outcome.committed == job.halves(3, 2)
             again = await job.committer().commit(0, [await job.task(*"abcde")])
             assert again.repeated
             assert await job.visible() == Counter("abcde")
 
-        run(server, "Restarted", main)
+        both_ways(server, "Restarted", main)
     finally:
         server.stop()
 

@@ -6,7 +6,7 @@ instead of 4, and a batch entry in 0.3 µs, which is what lets one core send hun
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final
 
@@ -114,7 +114,7 @@ def encode_plain(bodies: Sequence[bytes], stamp: str, first: int) -> bytes:
     return b"".join([templates[len(body)] % (body, number) for number, body in enumerate(bodies, first)])
 
 
-def encode_entries(entries: Sequence[tuple[bytes, bytes]], stamp: str, first: int) -> bytes:
+def encode_entries(entries: Iterable[tuple[bytes, bytes]], stamp: str, first: int) -> bytes:
     """The batch body of (body, property text behind the unique id) pairs, numbered from `first`."""
     start = UNIQ + stamp.encode()
     parts: list[bytes] = []

@@ -22,7 +22,7 @@ from orbitmq.client.errors import OrbitMQError
 from orbitmq.spark.errors import BadOption, SourceError, explained
 from orbitmq.spark.sink_commit import Committer, Outcome, TaskResult
 from orbitmq.spark.sink_options import SinkOptions, parse_sink_options, producer_group
-from orbitmq.spark.sink_rows import check_schema, rows_of
+from orbitmq.spark.sink_rows import check_schema
 from orbitmq.spark.sink_send import TaskSender
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _write(options: SinkOptions, app_id: str, batches: Iterator[pa.RecordBatch])
         sender = TaskSender(cluster, options, group, task)
         for batch in batches:
             # Nothing is under way while Spark makes the next batch: no answer waits longer than its time-out.
-            await sender.send(rows_of(batch, options.topic, sender.rows, task))
+            await sender.send_table(batch)
         return sender
 
     sender = _run(options, work)

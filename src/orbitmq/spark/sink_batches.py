@@ -1,4 +1,4 @@
-"""Rows that may travel together: many messages in one request, for writes that need no transaction.
+"""Rows that may travel together: many messages in one request, plain or as one half message.
 
 A batch is stored as a whole or not at all, in one queue, so it takes no row that has a wish of its own: a delay, an
 order, a body that is worth compressing.
@@ -6,7 +6,8 @@ order, a body that is worth compressing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from orbitmq.client.core.batches import Limits, cut
@@ -16,6 +17,7 @@ from orbitmq.client.outgoing import property_text
 from orbitmq.client.receipt import IdRun
 from orbitmq.client.sender import COMPRESS_FROM_BYTES
 from orbitmq.spark.sink_rows import Row
+from orbitmq.wire.batch import MAX_HALF_BATCH
 from orbitmq.wire.message_id import UniqIdFactory
 from orbitmq.wire.topics import RETRY_PREFIX, is_send_forbidden, validate_topic
 
@@ -31,9 +33,11 @@ class Numbered(NamedTuple):
 
 class RowBatch(NamedTuple):
     topic: str
-    rows: list[Numbered]
+    size: int
     ids: IdRun
     body: bytes
+    rows: Callable[[], Sequence[Numbered]]
+    """For those that have to be sent one by one after all."""
 
 
 class _Entry(NamedTuple):
@@ -44,12 +48,13 @@ class _Entry(NamedTuple):
 class Sorting:
     """Rows of one Arrow batch: by topic those that may travel together, and the others."""
 
-    def __init__(self, rows: Iterable[Numbered], max_body_bytes: int) -> None:
+    def __init__(self, rows: Iterable[Numbered], max_body_bytes: int, *, together: bool = True) -> None:
+        """`together`: whether any row may travel with others."""
         self.alone: list[Numbered] = []
         self._of_topic: dict[str, list[_Entry]] = {}
-        self._longest = min(max_body_bytes, COMPRESS_FROM_BYTES - 1)
+        self._longest = longest_body(max_body_bytes)
         for numbered in rows:
-            entry = self._entry(numbered)
+            entry = self._entry(numbered) if together else None
             if entry is None:
                 self.alone.append(numbered)
             else:
@@ -61,7 +66,7 @@ class Sorting:
         if row.is_delayed or row.order_key is not None or not 0 < len(row.body) <= self._longest:
             return None
         if row.topic not in self._of_topic:
-            if not _takes_batches(row.topic):
+            if not takes_batches(row.topic):
                 return None
             self._of_topic[row.topic] = []
         try:
@@ -70,15 +75,26 @@ class Sorting:
             return None
 
     def batches(self, max_in_flight: int, ids: UniqIdFactory) -> Iterator[RowBatch]:
-        limits = Limits(BATCH_BYTES, max(1, max_in_flight // AT_ONCE))
         for topic, entries in self._of_topic.items():
             sizes = [PLAIN_ENTRY_BYTES + len(e.numbered.row.body) + len(e.properties) for e in entries]
-            for start, stop in cut(sizes, limits):
+            for start, stop in cut(sizes, limits(max_in_flight)):
                 stamp, first = ids.reserve(stop - start)
                 part = entries[start:stop]
                 body = encode_entries([(e.numbered.row.body, e.properties) for e in part], stamp, first)
-                yield RowBatch(topic, [e.numbered for e in part], IdRun(stamp, first), body)
+                yield RowBatch(topic, len(part), IdRun(stamp, first), body, partial(_numbered, part))
 
 
-def _takes_batches(topic: str) -> bool:
+def _numbered(entries: Sequence[_Entry]) -> list[Numbered]:
+    return [entry.numbered for entry in entries]
+
+
+def limits(max_in_flight: int) -> Limits:
+    return Limits(BATCH_BYTES, max(1, min(max_in_flight // AT_ONCE, MAX_HALF_BATCH)))
+
+
+def longest_body(max_body_bytes: int) -> int:
+    return min(max_body_bytes, COMPRESS_FROM_BYTES - 1)
+
+
+def takes_batches(topic: str) -> bool:
     return not (validate_topic(topic) or is_send_forbidden(topic) or topic.startswith(RETRY_PREFIX))

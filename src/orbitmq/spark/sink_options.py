@@ -14,6 +14,7 @@ from orbitmq.wire.topics import validate_topic
 EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
 DEFAULT_MAX_BODY_BYTES: Final = 4 * 1024 * 1024
+MOST_ALONE: Final = 256
 GROUP_PREFIX: Final = "SPARK_SINK_"
 
 WRITE_OPTIONS: Final[dict[str, str]] = {
@@ -22,7 +23,7 @@ WRITE_OPTIONS: Final[dict[str, str]] = {
     "delivery": "exactly-once (default), or at-least-once, which is faster",
     "txnAppId": "the name under which repeated writes are recognised; a stream's is its query id",
     "txnVersion": "the number of this write: one that is not above the last one written is skipped; batch only",
-    "maxInFlight": "messages of a task that wait for their answers at the same time",
+    "maxInFlight": "messages of a task that wait for their answers at the same time; 256 at most of those sent alone",
     "maxBodyBytes": "longer bodies are refused, naming the row",
     "requestTimeoutMs": "how long to wait for one answer",
     "retryTimeoutMs": "how long a broker may be busy or away before the write fails",
@@ -40,7 +41,7 @@ class SinkOptions:
     delivery: str = EXACTLY_ONCE
     app_id: str | None = None
     version: int | None = None
-    max_in_flight: int = 256
+    max_in_flight: int = 1024
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
     request_timeout_s: float = 10.0
     retry_timeout_s: float = 120.0
@@ -49,6 +50,11 @@ class SinkOptions:
     @property
     def transactional(self) -> bool:
         return self.delivery == EXACTLY_ONCE
+
+    @property
+    def max_alone_in_flight(self) -> int:
+        """Of those that do not travel in batches: a Java broker refuses what waits in it for 200 ms."""
+        return min(self.max_in_flight, MOST_ALONE)
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:

@@ -117,7 +117,7 @@ def rows_of(batch: pa.RecordBatch, default_topic: str | None, first_row: int, ta
             topic,
             body.encode() if isinstance(body, str) else body,
             tags[index],
-            _keys(keys[index]),
+            keys_of(keys[index]),
             _properties(properties[index]),
             _order_key(order_keys[index]),
             _epoch_ms(times[index]),
@@ -131,7 +131,7 @@ def name_of(row: Row, number: int, task: int) -> str:
     return f"row {number} of task {task} (topic {row.topic}{keys})"
 
 
-def _keys(value: str | list[str | None] | None) -> Sequence[str]:
+def keys_of(value: str | list[str | None] | None) -> Sequence[str]:
     if value is None:
         return ()
     if isinstance(value, str):

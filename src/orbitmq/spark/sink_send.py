@@ -1,7 +1,8 @@
 """The sending half of a write task: many rows in flight, every answer awaited, a busy broker given time.
 
-Under `exactly-once` each row becomes a half message, which no consumer sees. A send whose answer is lost is simply
-done again: a half message that nobody reports is never committed. Under `at-least-once` rows travel in batches.
+Rows travel in batches. Under `exactly-once` a batch is one half message, which no consumer sees, and a row that cannot
+travel with others, or goes to a Java broker, is one of its own. A send whose answer is lost is simply done again: a
+half message that nobody reports is never committed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from orbitmq.client.cluster import Cluster
 from orbitmq.client.errors import BadRequest, NotFound, OrbitMQError, Unreachable, from_response
@@ -21,13 +22,17 @@ from orbitmq.spark.sink_batches import AT_ONCE, Numbered, RowBatch, Sorting
 from orbitmq.spark.sink_end import Sleep, is_native
 from orbitmq.spark.sink_handles import Handles
 from orbitmq.spark.sink_options import SinkOptions
-from orbitmq.spark.sink_rows import BadRow, Row, name_of
+from orbitmq.spark.sink_rows import BadRow, Row, name_of, rows_of
+from orbitmq.spark.sink_table import PlainTable
 from orbitmq.wire.answer_json import Answer
 from orbitmq.wire.codes import RequestCode, ResponseCode, SysFlag
 from orbitmq.wire.fastjson import MessageQueue
 from orbitmq.wire.java_hash import string_hash
 from orbitmq.wire.message_id import parse_offset_msg_id
-from orbitmq.wire.properties import NAME_END, PAIR_END, Prop
+from orbitmq.wire.properties import NAME_END, PAIR_END, Prop, encode_properties
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
@@ -50,7 +55,6 @@ class TaskSender:
     ) -> None:
         self.handles = Handles()
         self.rows = 0
-        self.bytes = 0
         self.ordered = False
         self._cluster = cluster
         self._options = options
@@ -62,36 +66,48 @@ class TaskSender:
         pairs = {Prop.TRANSACTION_PREPARED: "true", Prop.PRODUCER_GROUP: group}
         self._half_text = "".join(f"{PAIR_END}{name}{NAME_END}{value}" for name, value in pairs.items())
         self._delays_checked = False
+        self._natives: dict[str, bool] = {}
+
+    async def send_table(self, table: pa.RecordBatch) -> None:
+        """Sends the rows of one Arrow batch; returns when every one of them is stored."""
+        topic = self._options.topic
+        plain = PlainTable.of(table, topic, self._options.max_body_bytes) if self._together else None
+        if plain is None:
+            await self.send(rows_of(table, topic, self.rows, self._task))
+        else:
+            await self._send_all(plain, plain.rows)
 
     async def send(self, rows: Iterator[Row]) -> None:
-        """Sends the rows of one Arrow batch; returns when every one of them is stored."""
+        """Sends rows; returns when every one of them is stored."""
         numbered = [Numbered(index, row) for index, row in enumerate(rows)]
-        if self._options.transactional:
-            await self._send_halves(numbered)
-        else:
-            await self._send_plain(numbered)
-        self.rows += len(numbered)
-        self.bytes += sum(len(row.body) for _, row in numbered)
+        sorting = Sorting(numbered, self._options.max_body_bytes, together=self._together)
+        await self._send_all(sorting, len(numbered))
 
-    async def _send_halves(self, rows: Sequence[Numbered]) -> None:
-        """They get their order at the commit."""
-        todo = [await self._prepared(index, row) for index, row in rows]
-        receipts: list[Receipt | None] = [None] * len(todo)
-        refused = await self._first_try(todo, receipts)
-        await self._store_lanes([[pair] for pair in refused], receipts)
-        for receipt in receipts:
-            assert receipt is not None
-            log_offset = parse_offset_msg_id(receipt.offset_msg_id)[2]
-            self.handles.add(receipt.broker, log_offset, receipt.queue_offset)
+    @property
+    def _together(self) -> bool:
+        """Whether rows may travel in batches, as far as is known."""
+        return all(self._natives.values())
 
-    async def _send_plain(self, rows: Sequence[Numbered]) -> None:
-        """Those with an order key wait for each other. Nothing goes out before all are known to be right."""
-        sorting = Sorting(rows, self._options.max_body_bytes)
+    async def _send_all(self, sorting: Sorting | PlainTable, count: int) -> None:
+        """Those with an order key wait for each other, but half messages: they get their order at the commit.
+
+        Nothing goes out before all are known to be right.
+        """
+        transactional = self._options.transactional
         todo = [await self._prepared(index, row) for index, row in sorting.alone]
-        receipts: list[Receipt | None] = [None] * len(rows)
-        refused = await self._first_try_of_batches(sorting)
-        refused += await self._first_try([item for item in todo if item.queue is None], receipts)
-        await self._store_lanes([*([pair] for pair in refused), *self._lanes(todo)], receipts)
+        receipts: list[Receipt | None] = [None] * count
+        refused, apart = await self._first_try_of_batches(sorting)
+        at_once = apart + [item for item in todo if transactional or item.queue is None]
+        refused += await self._first_try(at_once, receipts)
+        lanes = [] if transactional else self._lanes(todo)
+        await self._store_lanes([*([pair] for pair in refused), *lanes], receipts)
+        if transactional:
+            for receipt in filter(None, receipts):
+                self._note_half(receipt.broker, receipt.offset_msg_id, receipt.queue_offset)
+        self.rows += count
+
+    def _note_half(self, broker: str, offset_msg_id: str, queue_offset: int) -> None:
+        self.handles.add(broker, parse_offset_msg_id(offset_msg_id)[2], queue_offset)
 
     async def _store_lanes(self, lanes: list[Lane], receipts: list[Receipt | None]) -> None:
         async def work() -> None:
@@ -100,38 +116,73 @@ class TaskSender:
                 for item, error in lanes.pop():
                     receipts[item.number] = await self._stored(item, error)
 
-        await _together([work] * min(self._options.max_in_flight, len(lanes)))
+        await _together([work] * min(self._options.max_alone_in_flight, len(lanes)))
 
-    async def _first_try_of_batches(self, sorting: Sorting) -> Lane:
-        """The rows of batches that were not stored, from now on each for itself, under the ids they had."""
+    async def _first_try_of_batches(self, sorting: Sorting | PlainTable) -> tuple[Lane, list[_Todo]]:
+        """The rows of batches that were not stored, and of those that cannot be stored as batches: from now on each
+        for itself, under the ids they had.
+        """
+        transactional = self._options.transactional
+        code = RequestCode.SEND_MESSAGE_V2 if transactional else RequestCode.SEND_BATCH_MESSAGE
         refused: list[tuple[RowBatch, OrbitMQError]] = []
-        sent: list[tuple[RowBatch, str]] = []
+        apart: list[RowBatch] = []
+        sent: list[tuple[RowBatch, MessageQueue, str]] = []
+
+        def failed(batch: RowBatch, error: OrbitMQError) -> None:
+            # What is wrong for good may be so with the batch only, like its size.
+            if may_come_right(error):
+                refused.append((batch, error))
+            else:
+                apart.append(batch)
 
         def note(number: int, outcome: Answer | OrbitMQError) -> None:
-            batch, addr = sent[number]
+            batch, queue, addr = sent[number]
             if isinstance(outcome, OrbitMQError):
-                refused.append((batch, outcome))
+                failed(batch, outcome)
             elif outcome.code not in SEND_STATUS:
-                code = RequestCode.SEND_BATCH_MESSAGE
-                refused.append((batch, from_response(code, outcome.code, outcome.remark, addr)))
+                failed(batch, from_response(code, outcome.code, outcome.remark, addr))
+            elif transactional:
+                place = outcome.extFields
+                self._note_half(queue.broker_name, place.msgId, place.queueOffset)
 
         at_once = min(AT_ONCE, self._options.max_in_flight)
         pipe = Pipe(self._cluster, at_once=at_once, done=note)
         for batch in sorting.batches(self._options.max_in_flight, self._sender.ids):
             message = Outgoing(batch.topic, batch.body, 0, 0, "", "")
+            if transactional:
+                message = self._half_batch(batch)
             try:
-                addr, _, command = await self._sender.placed(message, code=RequestCode.SEND_BATCH_MESSAGE)
+                addr, queue, command = await self._sender.placed(message, code=code)
+                if transactional and (batch.size == 1 or not await self._is_native(addr)):
+                    apart.append(batch)
+                    continue
             except OrbitMQError as error:
-                refused.append((batch, error))
+                failed(batch, error)
                 continue
-            sent.append((batch, addr))
+            sent.append((batch, queue, addr))
             await pipe.put(addr, command)
         await pipe.finish()
+        lane: Lane = [(item, error) for batch, error in refused for item in await self._single(batch)]
+        return lane, [item for batch in apart for item in await self._single(batch)]
+
+    async def _single(self, batch: RowBatch) -> list[_Todo]:
         return [
-            (await self._prepared(index, row, str(batch.ids[place])), error)
-            for batch, error in refused
-            for place, (index, row) in enumerate(batch.rows)
+            await self._prepared(index, row, str(batch.ids[place]))
+            for place, (index, row) in enumerate(batch.rows())
         ]
+
+    def _half_batch(self, batch: RowBatch) -> Outgoing:
+        """Under the id of its first row: where that is found, the batch has been committed."""
+        msg_id = str(batch.ids[0])
+        pairs = {Prop.UNIQ_KEY: msg_id, Prop.WAIT: "true", Prop.HALF_BATCH: str(batch.size)}
+        properties = encode_properties(pairs).decode() + self._half_text
+        return Outgoing(batch.topic, batch.body, SysFlag.TX_PREPARED, 0, properties, msg_id)
+
+    async def _is_native(self, addr: str) -> bool:
+        known = self._natives.get(addr)
+        if known is None:
+            known = self._natives[addr] = await is_native(self._cluster, addr)
+        return known
 
     async def _first_try(self, todo: Sequence[_Todo], receipts: list[Receipt | None]) -> Lane:
         """Sends all of them, many at a time; those that were not stored, and why."""
@@ -148,7 +199,7 @@ class TaskSender:
                 code = RequestCode.SEND_MESSAGE_V2
                 refused.append((item, from_response(code, outcome.code, outcome.remark, addr)))
 
-        pipe = Pipe(self._cluster, at_once=self._options.max_in_flight, done=note)
+        pipe = Pipe(self._cluster, at_once=self._options.max_alone_in_flight, done=note)
         for item in todo:
             fixed = item.queue
             try:
@@ -223,7 +274,7 @@ class TaskSender:
         """A Java broker would deliver the half message itself after the delay, so that is refused."""
         route = await self._cluster.publish_route(row.topic)
         for name, addr in route.masters().items():
-            if not await is_native(self._cluster, addr):
+            if not await self._is_native(addr):
                 raise BadRow(
                     f"{self._name(index, row)} asks for a delay, and broker {name} cannot delay "
                     "transactional messages",

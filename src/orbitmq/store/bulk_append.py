@@ -108,6 +108,7 @@ def stage_batch(
     sys_flag: int,
     born_ms: int,
     born_host: bytes,
+    prepared_offset: int = 0,
 ) -> list[int]:
     """Stages every message of a batch body as a record of its own; returns their log offsets.
 
@@ -190,7 +191,7 @@ def stage_batch(
                 store_ms,
                 store_host,
                 0,
-                0,
+                prepared_offset,
                 body_bytes,
             ),
             body,

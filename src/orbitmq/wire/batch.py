@@ -16,6 +16,8 @@ _HEAD = Struct(">iiiii")
 _SHORT = Struct(">h")
 
 FIXED_BYTES = _HEAD.size + _SHORT.size
+MAX_HALF_BATCH = 1000
+"""Messages in one transactional message (`broker/transaction/half_batch.py`)."""
 MAX_BODY_BYTES = 0x7FFFFFFF - FIXED_BYTES - MAX_PROPERTIES_BYTES
 
 

@@ -79,6 +79,7 @@ class Prop:
     TIMER_DELAY_LEVEL = "TIMER_DELAY_LEVEL"
     BORN_HOST = "__BORNHOST"
     BORN_TIMESTAMP = "BORN_TIMESTAMP"
+    HALF_BATCH = "ORBITMQ_HALF_BATCH"
 
 
 # Everything above except what users are meant to set by name themselves.

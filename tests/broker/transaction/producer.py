@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 from orbitmq.net.channel import Channel
 from orbitmq.wire import bodies
+from orbitmq.wire.batch import encode_batch
 from orbitmq.wire.bodies import HeartbeatData, ProducerData
 from orbitmq.wire.codes import RequestCode, SysFlag
 from orbitmq.wire.command import Command, request
@@ -50,13 +51,27 @@ class Producer:
     ) -> None:
         await self._channel.aclose()
 
-    async def prepare(self, topic: str, msg_id: str, body: bytes = b"body", queue_id: int = 0) -> Place:
+    async def prepare_batch(self, topic: str, msg_ids: Sequence[str], queue_id: int = 0) -> Place:
+        """Many messages in one, under the id of the first; the body of each is its id."""
+        entries = [(0, msg_id.encode(), encode_properties({Prop.UNIQ_KEY: msg_id})) for msg_id in msg_ids]
+        more = {Prop.HALF_BATCH: str(len(msg_ids))}
+        return await self.prepare(topic, msg_ids[0], encode_batch(entries), queue_id, more)
+
+    async def prepare(
+        self,
+        topic: str,
+        msg_id: str,
+        body: bytes = b"body",
+        queue_id: int = 0,
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> Place:
         properties = {
             Prop.TRANSACTION_PREPARED: "true",
             Prop.PRODUCER_GROUP: self.group,
             Prop.UNIQ_KEY: msg_id,
             Prop.KEYS: f"key-{msg_id}",
             Prop.WAIT: "true",
+            **more,
         }
         ext = send_ext(
             topic,

@@ -44,6 +44,8 @@ class Life:
         )
         self.words: dict[str, int] = {}
         """What each transaction's producer decided. Those that it never got an answer for are rolled back."""
+        self.batches: dict[str, list[str]] = {}
+        """The messages of a transaction that has several, by the id of the first, which stands for all."""
         self.acked: set[str] = set()
         self.sent_back: set[str] = set()
         self.maybe_sent_back: set[str] = set()
@@ -57,9 +59,13 @@ class Life:
             async with Producer(self.server.broker_addr, decide=self.word) as producer:
                 for i in range(100_000):
                     msg_id = f"{self.rounds}-{number}-{i}"
-                    place = await producer.prepare(
-                        "Orders", msg_id, msg_id.encode(), self.random.randrange(4)
-                    )
+                    queue_id = self.random.randrange(4)
+                    if number % 2:
+                        rows = [msg_id, *(f"{msg_id}.{n}" for n in range(self.random.randrange(150)))]
+                        self.batches[msg_id] = rows
+                        place = await producer.prepare_batch("Orders", rows, queue_id)
+                    else:
+                        place = await producer.prepare("Orders", msg_id, msg_id.encode(), queue_id)
                     # The broker may have asked before its receipt was read here: what was said then stays.
                     decision = self.words.setdefault(msg_id, self.random.choice((COMMIT, ROLLBACK)))
                     self.acked.add(msg_id)
@@ -110,8 +116,9 @@ class Life:
                     message.body.decode() for message in await client.read_queue("Orders", queue_id)
                 )
             dead = Counter(message.body.decode() for message in await client.read_queue(f"%DLQ%{GROUP}", 0))
-        committed = {msg_id for msg_id, word in self.words.items() if word == COMMIT}
-        assert committed & self.acked == set(delivered), "lost, or delivered although rolled back"
+        committed = {msg_id for msg_id, word in self.words.items() if word == COMMIT} & self.acked
+        expected = {row for msg_id in committed for row in self.batches.get(msg_id, [msg_id])}
+        assert expected == set(delivered), "lost, or delivered although rolled back"
         assert set(delivered.values()) <= {1}, f"twice: {[m for m, n in delivered.items() if n > 1]}"
         assert self.sent_back <= set(dead) <= self.maybe_sent_back
         assert set(dead.values()) <= {1}

@@ -20,6 +20,7 @@ from orbitmq.broker.transaction import Transactions
 from orbitmq.config import BrokerConfig
 from orbitmq.net.errors import RequestError
 from orbitmq.net.service import error_reply
+from orbitmq.store.fault import Fault
 from orbitmq.store.inner_message import InnerMessage
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.settings import StoreSettings
@@ -104,7 +105,7 @@ class World:
     def register_soon(self, topic: str | None = None) -> None:
         self.registered.append(topic)
 
-    def open(self) -> None:
+    def open(self, refusal: str = "") -> None:
         settings = StoreSettings(
             str(self.root),
             store_host=pack_host(HOST),
@@ -116,6 +117,8 @@ class World:
         )
         self.store = MessageStore(settings, HastyDisk(), self.clock)
         self.store.open()
+        if refusal:
+            self.store.fault = Fault(refusal, heals=False)
         self.stats = BrokerStats(self.now, "c")
         self.clients = ClientManager()
         self.transactions = Transactions(cast(Any, self))
@@ -132,13 +135,13 @@ class World:
         self.transactions.stop()
         self.store.close()
 
-    def restart(self, *, saved: bool = True) -> None:
-        """A clean stop and a start, by default with the progress saved."""
+    def restart(self, *, saved: bool = True, refusal: str = "") -> None:
+        """A clean stop and a start, by default with the progress saved. `refusal`: why the store takes no writes."""
         table = {key: dict(value) for key, value in self.offsets.table.items()}
         self.close()
         if not saved:
             self.offsets.table = table
-        self.open()
+        self.open(refusal)
 
     def ask(self, command: Command, peer: Peer | None = None) -> Command:
         """The answer, as the service would send it."""

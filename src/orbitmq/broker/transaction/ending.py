@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from orbitmq.broker import redraft
-from orbitmq.broker.transaction import records
+from orbitmq.broker.transaction import half_batch, records
 from orbitmq.broker.transaction.ledger import Half, Ledger, Outcome
 from orbitmq.net.errors import RequestError
 from orbitmq.store.durability import Durable
@@ -126,11 +126,12 @@ class EndHandler:
         return message
 
     def _end(self, message: Message, half: Half, outcome: Outcome) -> int:
-        """Writes real message and op messages in this order with one commit; where they end in the log."""
+        """Writes real and op messages in this order with one commit; where they end in the log."""
         broker = self._broker
         store = broker.store
         written: list[InnerMessage] = []
         draft: Draft | None = None
+        messages = 0
         if outcome is Outcome.COMMITTED:
             target = records.real_queue(message)
             if target is None:
@@ -138,9 +139,13 @@ class EndHandler:
                     ResponseCode.SYSTEM_ERROR,
                     "the half message does not tell its topic (REAL_TOPIC, REAL_QID)",
                 )
-            if redraft.asks_for_delay(message.properties):
-                draft = self._delayed(message, *target)
-            written.append(records.real(message, *target) if draft is None else draft.finish())
+            if half_batch.is_batch(message.properties):
+                written += half_batch.messages(message, *target)
+            else:
+                if redraft.asks_for_delay(message.properties):
+                    draft = self._delayed(message, *target)
+                written.append(records.real(message, *target) if draft is None else draft.finish())
+            messages = len(written)
         # The producer may know the transaction by an offset it had earlier: both are over.
         offsets = list(dict.fromkeys((half.queue_offset, message.queue_offset)))
         written += [records.op(offset, broker.clock(), store.settings.store_host) for offset in offsets]
@@ -153,7 +158,7 @@ class EndHandler:
         for offset, place in zip(offsets, places[-len(offsets) :], strict=True):
             self._room.ledger.ended(offset, outcome, place.queue_offset)
         if outcome is Outcome.COMMITTED:
-            broker.stats.put(written[0].topic, 1, len(message.body))
+            broker.stats.put(written[0].topic, messages, len(message.body))
         if draft is not None:
             redraft.stored(draft, places[0])
         return end

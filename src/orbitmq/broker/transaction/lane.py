@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from orbitmq.broker import redraft
-from orbitmq.broker.transaction import records
+from orbitmq.broker.transaction import half_batch, records
 from orbitmq.broker.transaction.ledger import Half, Ledger, Outcome
 from orbitmq.broker.unique_id import UNIQUE, around_unique_id
 from orbitmq.net.errors import RequestError
+from orbitmq.store.bulk_append import stage_batch
+from orbitmq.store.property_shapes import PropertyShapes
 from orbitmq.wire import topics as names
-from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.codes import ResponseCode, SysFlag
 from orbitmq.wire.command import FLAG_ONEWAY, FLAG_RESPONSE, Command, encode
+from orbitmq.wire.errors import WireError
 from orbitmq.wire.header_fields import Int32, Int64
 from orbitmq.wire.header_json import HOT_ERRORS
 from orbitmq.wire.headers import EndTransactionHeader
@@ -54,6 +57,7 @@ _NOT_COMMON: Final = frozenset(
         Prop.CHECK_IMMUNITY_SECONDS,
         Prop.INNER_MULTI_DISPATCH,
         Prop.MSG_TYPE,
+        Prop.HALF_BATCH,
     }
 )
 
@@ -105,6 +109,7 @@ class Lane:
         self._ends = ends
         self._shapes: dict[tuple[str, str], Shape] = {}
         self._targets: dict[tuple[str, int], bytes] = {}
+        self._row_shapes: dict[str, PropertyShapes] = {}
         self._doubts: list[Doubt] = []
 
     # A half message comes.
@@ -257,6 +262,8 @@ class Lane:
         hot_send = broker.gateway.hot_send
         try:
             self._stage_end(message, half, outcome, target)
+        except WireError:
+            return False
         except OSError as error:
             hot_send.fail(conn, error, [command.opaque] if awaited else [])
             return True
@@ -268,7 +275,9 @@ class Lane:
         """The real message, then the ops: a torn write never leaves an end without its message."""
         broker = self._broker
         store = broker.store
-        if outcome is Outcome.COMMITTED:
+        if outcome is Outcome.COMMITTED and half_batch.is_batch(message.properties):
+            broker.stats.put(target[0], self._stage_batch(message, target), len(message.body))
+        elif outcome is Outcome.COMMITTED:
             store.stage_inner(records.real(message, *target))
             broker.stats.put(target[0], 1, len(message.body))
         ops = store.queue(names.OP_TOPIC, records.HALF_QUEUE)
@@ -278,6 +287,26 @@ class Lane:
             log_offset = store.stage_inner(records.op(offset, store.log.store_ms, host))
             self._doubt(Doubt(log_offset, names.OP_TOPIC, op_offset, (offset, half)))
             self._ledger.ended(offset, outcome, op_offset)
+
+    def _stage_batch(self, half: Message, target: tuple[str, int]) -> int:
+        cluster = half.properties.get(Prop.CLUSTER, "")
+        shapes = self._row_shapes.get(cluster)
+        if shapes is None:
+            # Texts of one broker's half messages all have one cluster, unless it was renamed.
+            self._row_shapes.clear()
+            shapes = self._row_shapes[cluster] = half_batch.shapes_of(half.properties)
+        store = self._broker.store
+        offsets = stage_batch(
+            store.log,
+            store.queue(*target),
+            half.body,
+            shapes,
+            SysFlag.TX_COMMIT,
+            half.born_ms,
+            half.born_host_bytes,
+            half.physical_offset,
+        )
+        return len(offsets)
 
     # Did it happen?
 

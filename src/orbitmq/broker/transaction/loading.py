@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from orbitmq.broker.redraft import message_at
 from orbitmq.broker.transaction.ledger import Half, Ledger, Outcome
 from orbitmq.broker.transaction.records import HALF_QUEUE, half_of, parse_op, real_queue
 from orbitmq.store.consume_queue import UNIT
 from orbitmq.wire import topics as names
+from orbitmq.wire.batch import MAX_HALF_BATCH
 from orbitmq.wire.codes import SysFlag
+from orbitmq.wire.properties import Prop
 
 if TYPE_CHECKING:
     from orbitmq.broker.offsets import OffsetTable
@@ -28,8 +30,15 @@ log = logging.getLogger("orbitmq.transaction")
 UNITS_AT_ONCE: Final = 512
 # Ops before the progress are not needed to know what is open, only to recognise a repeated commit.
 EXTRA_OPS: Final = 5000
-# A real message without its op can only be among the last that were written before a crash.
-DELIVERED_SEARCH: Final = 2000
+# A real message without its op can only be among the last that were written before a crash; or a whole batch of them.
+DELIVERED_SEARCH: Final = 2 * MAX_HALF_BATCH
+
+
+class Delivered(NamedTuple):
+    """An open half message whose real message is in the log, or some of a batch; `unique_keys` tells which."""
+
+    half: Half
+    unique_keys: set[str]
 
 
 class Replay:
@@ -105,9 +114,9 @@ class Loader:
             replay.op(ended, message.queue_offset if message.queue_offset >= start else None)
         replay.ledger.next_op = queue.next_offset
 
-    def delivered(self) -> list[Half]:
+    def delivered(self) -> list[Delivered]:
         """Open half messages whose real message is there: a crash came between that and the op message."""
-        found: dict[int, Half] = {}
+        found: dict[int, Delivered] = {}
         for (topic, queue_id), since_ms in self._real.items():
             queue = self._store.find_queue(topic, queue_id)
             if queue is None or not self._ledger.open:
@@ -119,7 +128,8 @@ class Loader:
                 offset = self._by_log_offset.get(message.prepared_offset)
                 half = None if offset is None else self._ledger.find(offset)
                 if isinstance(half, Half):
-                    found[half.queue_offset] = half
+                    delivered = found.setdefault(half.queue_offset, Delivered(half, set()))
+                    delivered.unique_keys.add(message.properties.get(Prop.UNIQ_KEY, ""))
         return list(found.values())
 
     def _messages(self, queue: ConsumeQueue, offset: int) -> Iterator[Message]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from orbitmq.broker import redraft
 from orbitmq.broker.persist import OFFSETS
 from orbitmq.broker.room import Room
-from orbitmq.broker.transaction import records
+from orbitmq.broker.transaction import half_batch, records
 from orbitmq.broker.transaction.ending import EndHandler
 from orbitmq.broker.transaction.lane import END_HEAD, Lane
 from orbitmq.broker.transaction.ledger import Half, Ledger, Outcome, Round, Rules, Step, is_over
 from orbitmq.broker.transaction.listing import list_halves
-from orbitmq.broker.transaction.loading import Loader
+from orbitmq.broker.transaction.loading import Delivered, Loader
 from orbitmq.net.errors import RequestError
 from orbitmq.store.cleaner import DISK_FULL
 from orbitmq.store.durability import Durable
@@ -63,6 +64,8 @@ class Transactions(Room):
         self._round: Round | None = None
         self._last_round_ms = 0
         self._slice: asyncio.TimerHandle | None = None
+        self._begun: deque[Delivered] = deque()
+        """Commits whose messages, or some of them, are in the log, and the word that they ended is not."""
         self._clear_before = 0
         self._cleared_to = 0
         broker.store.cleaner.guards.append(self._may_go)
@@ -97,6 +100,8 @@ class Transactions(Room):
                 ResponseCode.MESSAGE_ILLEGAL,
                 "a transactional message needs the property PGROUP: nobody could be asked how it ended",
             )
+        if half_batch.is_batch(draft.properties):
+            half_batch.check(draft, self._broker.store.settings.commit_log_file_bytes)
         redraft.check_delay(self._broker, draft)
         if not records.prepare(draft):
             raise RequestError(
@@ -128,8 +133,10 @@ class Transactions(Room):
             # The next messages get offsets below the stored progress: it has to be right before they come.
             self._save_progress()
             broker.tables.save(OFFSETS)
-        if not broker.store.refusal and not broker.config.is_slave:
-            self._end_delivered(loader.delivered())
+        self._begun = deque(() if broker.config.is_slave else loader.delivered())
+        for half, _ in self._begun:
+            self.ledger.ended(half.queue_offset, Outcome.COMMITTED)
+        self._complete_commits()
         if self.ledger.open:
             log.info("%d transactions are open", len(self.ledger.open))
         self._last_round_ms = broker.clock()
@@ -144,18 +151,30 @@ class Transactions(Room):
             self._slice = None
         self._save_progress()
 
-    def _end_delivered(self, halves: list[Half]) -> None:
-        if not halves:
-            return
+    def _complete_commits(self) -> None:
+        """Of a batch the crash may have left the first messages only; the rest belongs to the same commit.
+
+        A new master may not write yet when it starts, nor may anybody on a full disk: then it is done later.
+        """
         store = self._broker.store
-        now_ms, host = self._broker.clock(), store.settings.store_host
-        places, _ = redraft.put_all(store, [records.op(half.queue_offset, now_ms, host) for half in halves])
-        for half, place in zip(halves, places, strict=True):
-            self.ledger.ended(half.queue_offset, Outcome.COMMITTED, place.queue_offset)
-        log.warning("%d transactions had been committed just before a crash; it is written down", len(halves))
+        count = len(self._begun)
+        while self._begun and not store.refusal:
+            half, unique_keys = self._begun[0]
+            rest = half_batch.rest(redraft.message_at(store, half.log_offset), unique_keys)
+            op = records.op(half.queue_offset, self._broker.clock(), store.settings.store_host)
+            try:
+                places, _ = redraft.put_all(store, [*rest, op])
+            except OSError as error:
+                log.error("commits that a crash interrupted are not completed yet: %s", error)
+                return
+            self.ledger.ended(half.queue_offset, Outcome.COMMITTED, places[-1].queue_offset)
+            self._begun.popleft()
+        if count and not self._begun:
+            log.warning("%d transactions had been committed just before a crash; it is written down", count)
 
     def tick(self) -> None:
         """Saves the progress, and begins or goes on with a round of questions."""
+        self._complete_commits()
         self._save_progress()
         broker = self._broker
         if self._clear_before:
@@ -176,6 +195,8 @@ class Transactions(Room):
 
     def _save_progress(self) -> None:
         """Never past what readers may see: a stored progress must not be ahead of the queues."""
+        if self._begun:
+            return
         broker = self._broker
         for topic, offset in zip((names.HALF_TOPIC, names.OP_TOPIC), self.ledger.progress(), strict=True):
             queue = broker.store.find_queue(topic, records.HALF_QUEUE)
@@ -188,6 +209,8 @@ class Transactions(Room):
         """A log file stays while it holds an open transaction; `tick` takes those along."""
         if self._broker.config.is_slave:
             return True
+        if self._begun:
+            return False
         first = next(iter(self.ledger.open.values()), None)
         if first is None or first.log_offset >= log_end:
             return self._cleared_to <= self._broker.store.durability.offset
