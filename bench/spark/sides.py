@@ -63,6 +63,8 @@ def write(rows: DataFrame, work: Work, topic: str, **options: str) -> None:
 def prefix(work: Work, topic: str, share: float) -> tuple[str, int]:
     """The end of the first part of every queue, as an option, and how many messages there are before it."""
     with Brokers(work.addr, 10.0) as brokers:
-        bounds = bounds_of(brokers, brokers.route(topic).read_queues())
+        route = brokers.find_route(topic)
+        assert route is not None
+        bounds = bounds_of(brokers, route.read_queues())
     ends = {str(queue.queue_id): int(limits.end * share) for queue, limits in bounds.items()}
     return json.dumps({topic: ends}), sum(ends.values())

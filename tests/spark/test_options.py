@@ -101,6 +101,9 @@ BAD: list[tuple[dict[str, str], str]] = [
     ({"namesrv": "host:port"}, "option 'namesrv'"),
     ({"startingOffsetsByTimestampStrategy": "best"}, "option 'startingOffsetsByTimestampStrategy'"),
     ({"pageBytes": "10"}, "option 'pageBytes'"),
+    ({"requestTimeoutMs": "0"}, "option 'requestTimeoutMs': no answer comes in no time"),
+    ({"cores": "0"}, "option 'cores'"),
+    ({"startingTimestamp": "2000", "endingTimestamp": "1000"}, "option 'endingTimestamp': it lies before"),
 ]
 
 

@@ -124,7 +124,9 @@ def rows_of(server: ServerProcess, topic: str, columns: tuple[str, ...], **more:
         {"namesrv": server.namesrv, "subscribe": topic, "pageBytes": "40000", **more}, streaming=False
     )
     with Brokers(server.namesrv, 10.0) as brokers:
-        limits = bounds_of(brokers, brokers.route(topic).read_queues())
+        route = brokers.find_route(topic)
+        assert route is not None
+        limits = bounds_of(brokers, route.read_queues())
     pieces = [QueueSlice(queue, each.first, each.end) for queue, each in limits.items()]
     return [found for batch in read_slices(options, columns, pieces) for found in batch_rows(batch)]
 

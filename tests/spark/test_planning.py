@@ -54,6 +54,7 @@ def test_tasks_cover_the_slices_once_and_in_order(
     total = sum(rows)
     if min_partitions is not None:
         assert len(tasks) >= min(min_partitions, total)
+        assert len(tasks) >= len(plan(slices, cores=cores, max_records=max_records))
     if max_records is not None:
         assert all(count <= max_records for count in rows)
     assert tasks == plan(slices, cores=cores, min_partitions=min_partitions, max_records=max_records)

@@ -122,6 +122,20 @@ def test_overwriting_a_topic_is_refused(spark: SparkSession, server: ServerProce
         ).save()
 
 
+def test_a_stream_that_sends_its_whole_table_again_is_refused(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path
+) -> None:
+    counts = spark.readStream.format("rate").load().groupBy("value").count()
+    query = (
+        counts.selectExpr("cast(value AS string) AS body")
+        .writeStream.format("orbitmq")
+        .outputMode("complete")
+        .options(namesrv=server.namesrv, topic="SinkComplete", checkpointLocation=str(tmp_path / "c"))
+    )
+    with pytest.raises(Exception, match="option 'outputMode': complete would send the whole table again"):
+        query.start().awaitTermination(60)
+
+
 def test_a_task_that_fails_half_way_and_is_tried_again_writes_its_rows_once(
     spark: SparkSession, server: ServerProcess, topics: Topics, tmp_path: Path
 ) -> None:

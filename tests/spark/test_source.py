@@ -214,7 +214,10 @@ def test_an_empty_topic_is_an_empty_table(read: Reader, topics: Topics) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"subscribe": "no-such-topic"}, "topic 'no-such-topic' does not exist.*orbitmq topic list"),
+        (
+            {"subscribe": "no-such-topic"},
+            "option 'subscribe': topic 'no-such-topic' does not exist.*topic list",
+        ),
         (
             {"subscribePattern": "no-such.*", "subscribe": None},
             "option 'subscribePattern': there is no topic to read",
@@ -231,6 +234,17 @@ def test_an_empty_topic_is_an_empty_table(read: Reader, topics: Topics) -> None:
         (
             {"startingOffsets": '{"source-orders":{"0":1,"1":99999}}'},
             "option 'startingOffsets': 99999 for source-orders/broker-a/1 is out of range: .* 0 to 3000",
+        ),
+        (
+            {
+                "startingOffsets": '{"source-orders":{"0":9,"1":0}}',
+                "endingOffsets": '{"source-orders":{"0":5,"1":-1}}',
+            },
+            "option 'endingOffsets': source-orders/broker-a/0 would end at offset 5, before it begins at 9",
+        ),
+        (
+            {"subscribe": None, "assign": '{"no-such-topic":[0]}'},
+            "option 'assign': topic 'no-such-topic' does not exist",
         ),
         (
             {"subscribe": None, "assign": '{"source-orders":[7]}'},

@@ -77,6 +77,16 @@ def test_system_topics_are_read_when_they_are_named() -> None:
     rows = rows_of(GOLDEN, ("topic", "queue_offset"), subscribe="SCHEDULE_TOPIC_XXXX")
     assert rows
     assert {row["topic"] for row in rows} == {"SCHEDULE_TOPIC_XXXX"}
+    everything = rows_of(GOLDEN, ("topic", "queue_offset"))
+    by_pattern = rows_of(GOLDEN, ("topic", "queue_offset"), subscribePattern="[^%]*")
+    assert by_pattern == [row for row in everything if "%" not in row["topic"]]
+
+
+def test_a_time_that_nothing_is_as_new_as() -> None:
+    late = {"subscribe": "SCHEDULE_TOPIC_XXXX", "startingTimestamp": "99999999999999"}
+    assert rows_of(GOLDEN, ("topic",), **late) == []
+    with pytest.raises(BadOption, match="option 'startingTimestamp': .* has no message stored at 9999"):
+        rows_of(GOLDEN, ("topic",), **late, startingOffsetsByTimestampStrategy="error")
 
 
 def test_a_store_of_a_stopped_broker_is_read_whole_and_in_order(tmp_path: Path) -> None:

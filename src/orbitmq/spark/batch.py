@@ -16,7 +16,7 @@ from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.places import bounds_of, find_queues, offsets_at, patiently
 from orbitmq.spark.planning import Task, plan
 from orbitmq.spark.pull_client import QueueSlice
-from orbitmq.spark.starting import resolve_place
+from orbitmq.spark.starting import check_order, resolve_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +50,7 @@ class OrbitReader(DataSourceReader):
             raise explained(error) from error
         tasks = plan(
             slices,
-            cores=os.cpu_count() or 1,
+            cores=options.cores or os.cpu_count() or 1,
             min_partitions=options.min_partitions,
             max_records=options.max_records_per_partition,
         )
@@ -80,6 +80,7 @@ def batch_slices(brokers: Brokers, options: ReadOptions, bounds: Narrow) -> list
     limits = bounds_of(brokers, queues)
     start = resolve_place(brokers, options, options.start, limits)
     end = resolve_place(brokers, options, options.end, limits)
+    check_order(options, start, end)
     slices = [
         bounds.cut(QueueSlice(queue, start[queue], end[queue]))
         for queue in queues

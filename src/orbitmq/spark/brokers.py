@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from orbitmq.client.cluster import parse_namesrv
-from orbitmq.client.errors import NotFound, from_response
+from orbitmq.client.errors import from_response
 from orbitmq.client.routes import MASTER_ID, TopicRoute, parse_route
 from orbitmq.spark.connection import Answer, Connection
 from orbitmq.spark.errors import BrokerLost, SourceError, explained
@@ -114,18 +114,6 @@ class Brokers:
         self._routes[topic] = route
         return route
 
-    def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
-        route = self.find_route(topic, refresh=refresh)
-        if route is None:
-            raise explained(
-                NotFound(
-                    f"topic {topic!r} does not exist, or no broker that has it is registered",
-                    hint="check the name with `orbitmq topic list`",
-                    code=ResponseCode.TOPIC_NOT_EXIST,
-                )
-            )
-        return route
-
     def members(self, queue: MessageQueue) -> dict[int, str]:
         """Addresses that can serve a queue, the master first; empty while its broker is away."""
         route = self.find_route(queue.topic)
@@ -139,8 +127,12 @@ class Brokers:
         """The master, or else a slave."""
         addrs = self.members(queue)
         if not addrs:
-            raise BrokerLost(
-                f"broker {queue.broker_name!r} of topic {queue.topic!r} is not registered at any name server",
-                hint="wait until it is back",
-            )
+            raise not_registered(queue)
         return next(iter(addrs.values()))
+
+
+def not_registered(queue: MessageQueue) -> BrokerLost:
+    return BrokerLost(
+        f"broker {queue.broker_name!r} of topic {queue.topic!r} is not registered at any name server",
+        hint="wait until it is back",
+    )

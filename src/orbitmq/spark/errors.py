@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orbitmq.client.errors import BadRequest, OrbitMQError
+from orbitmq.client.errors import BadRequest, NotFound, OrbitMQError, Unreachable
 
 
 class SourceError(OrbitMQError):
@@ -21,6 +21,17 @@ class BadOption(SourceError, BadRequest):
         self.option = option
 
 
+class UnknownTopic(BadOption, NotFound):
+    """An option names a topic that is not there."""
+
+    def __init__(self, option: str, topic: str) -> None:
+        super().__init__(
+            option,
+            f"topic {topic!r} does not exist, or no broker that has it is registered",
+            hint="check the name with `orbitmq topic list`",
+        )
+
+
 class DataLost(SourceError):
     """Messages that belong to the read are no longer there. Half-open range of queue offsets."""
 
@@ -33,16 +44,23 @@ class DataLost(SourceError):
         )
 
 
-class BrokerLost(SourceError):
+class BrokerLost(SourceError, Unreachable):
     """A broker gave no answer for as long as we were ready to wait."""
 
-    retryable = True
+
+class Missing(SourceError, NotFound):
+    """What was asked for does not exist."""
 
 
 def explained(error: OrbitMQError) -> SourceError:
     """The same error with its advice in the text."""
     if isinstance(error, SourceError):
         return error
-    told = SourceError(str(error), hint=error.hint, code=error.code, retryable=error.retryable)
+    told: SourceError
+    if isinstance(error, Unreachable):
+        told = BrokerLost(str(error), hint=error.hint, maybe_processed=error.maybe_processed)
+    else:
+        kind = Missing if isinstance(error, NotFound) else SourceError
+        told = kind(str(error), hint=error.hint, code=error.code, retryable=error.retryable)
     told.__cause__ = error
     return told

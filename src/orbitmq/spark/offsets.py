@@ -139,6 +139,14 @@ def resolve(place: Place, queues: Iterable[MessageQueue]) -> Offsets:
     return found
 
 
+def nothing_that_new(option: str, queue: MessageQueue, time_ms: int) -> BadOption:
+    return BadOption(
+        option,
+        f"{describe(queue)} has no message stored at {time_ms} ms or later",
+        hint="set startingOffsetsByTimestampStrategy to latest to begin at the end there",
+    )
+
+
 def describe(queue: MessageQueue) -> str:
     return f"{queue.topic}/{queue.broker_name}/{queue.queue_id}"
 

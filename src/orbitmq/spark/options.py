@@ -45,6 +45,7 @@ READ_OPTIONS: Final[dict[str, str]] = {
     "endingOffsetsByTimestamp": "the same, as the end; batch only",
     "startingOffsetsByTimestampStrategy": "latest or error: what to do where nothing is that new",
     "failOnDataLoss": "false: warn instead of failing when messages are gone",
+    "cores": "how many tasks to plan for; those of the driver's machine, which on a cluster are not all",
     "minPartitions": "cut the work into at least so many tasks",
     "maxRecordsPerPartition": "no task reads more messages than this",
     "maxOffsetsPerTrigger": "messages per micro-batch, at most",
@@ -76,6 +77,7 @@ class ReadOptions:
     end: Place = LATEST
     fail_when_too_new: bool = False
     fail_on_data_loss: bool = True
+    cores: int | None = None
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_rows_per_trigger: int | None = None
@@ -133,6 +135,14 @@ class OptionReader:
             raise BadOption(name, f"{value!r} is no length of time", hint="write 500ms, 90s, 15m or 1h")
         return float(match[1]) * _UNITS_S[match[2] or "ms"]
 
+    def request_timeout_s(self, default: float) -> float:
+        seconds = self.seconds("requestTimeoutMs", default)
+        if not seconds:
+            raise BadOption(
+                "requestTimeoutMs", "no answer comes in no time", hint="write 10s, or leave it out"
+            )
+        return seconds
+
 
 def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     options = OptionReader(given, READ_OPTIONS)
@@ -143,7 +153,7 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
                     name, "a stream has no end", hint="use it with spark.read, or Trigger.AvailableNow"
                 )
     topics, pattern, assigned = _subscription(options)
-    start, end = starting_place(options, streaming), ending_place(options)
+    start, end = places(options, streaming=streaming)
     group = options.text("group") or None
     if group and (reason := validate_group(group)):
         raise BadOption("group", reason)
@@ -159,8 +169,9 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
         assigned=assigned,
         start=start,
         end=end,
-        fail_when_too_new=_strategy(options) == "error",
+        fail_when_too_new=fails_when_too_new(options),
         fail_on_data_loss=options.flag("failOnDataLoss", True),
+        cores=options.number("cores"),
         min_partitions=options.number("minPartitions"),
         max_records_per_partition=options.number("maxRecordsPerPartition"),
         max_rows_per_trigger=most,
@@ -171,7 +182,7 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
         columns=parse_columns(options.text("columns") or ""),
         group=group,
         page_bytes=options.number("pageBytes", ReadOptions.page_bytes, smallest=4096) or 0,
-        request_timeout_s=options.seconds("requestTimeoutMs", ReadOptions.request_timeout_s),
+        request_timeout_s=options.request_timeout_s(ReadOptions.request_timeout_s),
         retry_timeout_s=options.seconds("retryTimeoutMs", ReadOptions.retry_timeout_s),
     )
 
@@ -213,7 +224,17 @@ def _subscription(options: OptionReader) -> tuple[tuple[str, ...], str | None, t
     return topics, None, ()
 
 
-def starting_place(options: OptionReader, streaming: bool) -> Place:
+def places(options: OptionReader, *, streaming: bool) -> tuple[Place, Place]:
+    """Where a read begins and where it ends."""
+    start, end = _starting_place(options, streaming), _ending_place(options)
+    if start.where is end.where is Where.TIME and end.time_ms < start.time_ms:
+        raise BadOption(
+            end.option, f"it lies before {start.option}, so nothing would be read", hint="exchange the two"
+        )
+    return start, end
+
+
+def _starting_place(options: OptionReader, streaming: bool) -> Place:
     """As in Kafka's source, a time for all queues comes before times per queue, and those before offsets."""
     if (moment := options.text("startingTimestamp")) is not None:
         return Place(Where.TIME, time_ms=moment_ms("startingTimestamp", moment), option="startingTimestamp")
@@ -234,7 +255,7 @@ def starting_place(options: OptionReader, streaming: bool) -> Place:
     return Place(Where.OFFSETS, numbers, option="startingOffsets")
 
 
-def ending_place(options: OptionReader) -> Place:
+def _ending_place(options: OptionReader) -> Place:
     if (moment := options.text("endingTimestamp")) is not None:
         return Place(Where.TIME, time_ms=moment_ms("endingTimestamp", moment), option="endingTimestamp")
     name = "endingOffsetsByTimestamp"
@@ -270,12 +291,12 @@ def moment_ms(option: str, text: str) -> int:
     return round(moment.timestamp() * 1000)
 
 
-def _strategy(options: OptionReader) -> str:
+def fails_when_too_new(options: OptionReader) -> bool:
     name = "startingOffsetsByTimestampStrategy"
     value = (options.text(name) or "latest").lower()
     if value not in ("latest", "error"):
         raise BadOption(name, f"{value!r} is neither latest nor error")
-    return value
+    return value == "error"
 
 
 def _tags(options: OptionReader) -> str:

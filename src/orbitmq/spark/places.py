@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from orbitmq.spark.brokers import Brokers
-from orbitmq.spark.errors import BadOption, BrokerLost, SourceError
+from orbitmq.client.routes import MASTER_ID
+from orbitmq.spark.brokers import Brokers, not_registered
+from orbitmq.spark.errors import BadOption, BrokerLost, SourceError, UnknownTopic
 from orbitmq.spark.offsets import Named, Offsets
 from orbitmq.spark.options import ReadOptions
+from orbitmq.spark.subscription import matching
 from orbitmq.wire.codes import PullFlag, RequestCode, ResponseCode
 from orbitmq.wire.command import Command, request
 from orbitmq.wire.errors import WireError
 from orbitmq.wire.fastjson import MessageQueue
 from orbitmq.wire.message import Message, decode_records
-from orbitmq.wire.topics import TOOLS_GROUP, is_system_topic
+from orbitmq.wire.topics import TOOLS_GROUP
 
 log = logging.getLogger("orbitmq.spark")
 
@@ -37,6 +38,8 @@ class Bounds(NamedTuple):
 
     first: int
     end: int
+    from_slave: bool = False
+    """It may lack what its master had."""
 
 
 def patiently(work: Callable[[], T], timeout_s: float) -> T:
@@ -53,40 +56,32 @@ def patiently(work: Callable[[], T], timeout_s: float) -> T:
 
 
 def find_queues(brokers: Brokers, options: ReadOptions, *, may_be_none: bool = False) -> list[MessageQueue]:
-    """The queues that the options name, in one order. A topic that nobody has is an error."""
+    """The queues that the options name, in one order. A topic or queue that nobody has is an error.
+
+    With `may_be_none` it is left out: its broker may be away.
+    """
     if options.pattern is not None:
-        topics = _matching(brokers.topics(), options.pattern)
+        topics = matching(brokers.topics(), options.pattern)
     else:
         topics = list(options.topics or dict.fromkeys(name.topic for name in options.assigned))
     found: list[MessageQueue] = []
     for topic in topics:
-        # A topic that matches may be deleted at any moment; one that was named must be there.
-        route = (
-            brokers.route(topic, refresh=True)
-            if options.pattern is None
-            else brokers.find_route(topic, refresh=True)
-        )
+        route = brokers.find_route(topic, refresh=True)
         if route is not None:
             found += route.read_queues()
+        elif options.pattern is None and not may_be_none:
+            raise UnknownTopic("assign" if options.assigned else "subscribe", topic)
     if options.assigned:
-        found = _assigned(found, options.assigned)
+        found = _assigned(found, options.assigned, may_be_none)
     if not found and not may_be_none:
         name = "subscribePattern" if options.pattern is not None else "subscribe"
         raise BadOption(name, "there is no topic to read", hint="check the names with `orbitmq topic list`")
     return sorted(set(found))
 
 
-def _matching(topics: Iterable[str], pattern: str) -> list[str]:
-    """Whole names; retry and dead-letter topics only where the pattern spells out their `%`."""
-    whole = re.compile(pattern)
-    return [
-        topic
-        for topic in topics
-        if whole.fullmatch(topic) and not is_system_topic(topic) and ("%" not in topic or "%" in pattern)
-    ]
-
-
-def _assigned(found: Sequence[MessageQueue], assigned: Iterable[Named]) -> list[MessageQueue]:
+def _assigned(
+    found: Sequence[MessageQueue], assigned: Iterable[Named], may_be_none: bool
+) -> list[MessageQueue]:
     chosen: list[MessageQueue] = []
     for name in assigned:
         fitting = [
@@ -95,7 +90,7 @@ def _assigned(found: Sequence[MessageQueue], assigned: Iterable[Named]) -> list[
             if (queue.topic, queue.queue_id) == (name.topic, name.queue_id)
             and name.broker in (None, queue.broker_name)
         ]
-        if not fitting:
+        if not fitting and not may_be_none:
             there = ", ".join(f"{q.broker_name}/{q.queue_id}" for q in found if q.topic == name.topic)
             raise BadOption(
                 "assign",
@@ -110,13 +105,15 @@ def bounds_of(
     brokers: Brokers, queues: Iterable[MessageQueue], on_loss: Callable[[BrokerLost], None] | None = None
 ) -> dict[MessageQueue, Bounds]:
     """Where each queue begins and ends. With `on_loss`, queues whose broker is away are left out and told."""
-    by_broker: dict[str, list[MessageQueue]] = {}
+    # By addresses, too: a topic that is gone has none, where others of the same broker have some.
+    by_members: dict[tuple[str, tuple[tuple[int, str], ...]], list[MessageQueue]] = {}
     for queue in queues:
-        by_broker.setdefault(queue.broker_name, []).append(queue)
+        members = tuple(brokers.members(queue).items())
+        by_members.setdefault((queue.broker_name, members), []).append(queue)
     found: dict[MessageQueue, Bounds] = {}
-    for members in by_broker.values():
+    for (_, members), alike in by_members.items():
         try:
-            found.update(_bounds_at_one_broker(brokers, members))
+            found.update(_bounds_at_one_broker(brokers, members, alike))
         except BrokerLost as error:
             if on_loss is None:
                 raise
@@ -124,21 +121,24 @@ def bounds_of(
     return found
 
 
-def _bounds_at_one_broker(brokers: Brokers, queues: Sequence[MessageQueue]) -> dict[MessageQueue, Bounds]:
-    addrs = list(brokers.members(queues[0]).values())
-    if not addrs:
-        brokers.readable(queues[0])  # says what is wrong
-    for addr in addrs:
+def _bounds_at_one_broker(
+    brokers: Brokers, members: Iterable[tuple[int, str]], queues: Sequence[MessageQueue]
+) -> dict[MessageQueue, Bounds]:
+    lost: BrokerLost | None = None
+    for number, addr in members:
         codes = (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)
         asked = [(addr, request(code, _queue_ext(queue))) for queue in queues for code in codes]
         try:
             answers = [int(answer.ext["offset"]) for answer in brokers.ask_all(asked)]
-        except BrokerLost:
-            if addr == addrs[-1]:
-                raise
+        except BrokerLost as error:
+            lost = error
             continue
-        return {queue: Bounds(*answers[2 * i : 2 * i + 2]) for i, queue in enumerate(queues)}
-    raise BrokerLost(f"no member of {queues[0].broker_name} answers")
+        from_slave = number != MASTER_ID
+        pairs = zip(answers[::2], answers[1::2], strict=True)
+        return {
+            queue: Bounds(first, end, from_slave) for queue, (first, end) in zip(queues, pairs, strict=True)
+        }
+    raise lost or not_registered(queues[0])
 
 
 def offsets_at(
@@ -163,7 +163,7 @@ def offsets_at(
     found: Offsets = {}
     guesses = [int(answer.ext["offset"]) for answer in brokers.ask_all(asked)]
     for queue, guess in zip(queues, guesses, strict=True):
-        first, end = bounds[queue]
+        first, end, _ = bounds[queue]
         found[queue] = _first_late(brokers, queue, times_ms[queue], max(first, min(guess, end)), first, end)
     return found
 

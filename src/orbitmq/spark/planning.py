@@ -32,10 +32,9 @@ def plan(
     total = sum(piece.end - piece.start for piece in wanted)
     if not total:
         return []
+    size = min(max(-(-total // max(cores, 1)), SMALLEST_TASK), LARGEST_TASK)
     if min_partitions is not None:
-        size = max(total // min_partitions, 1)
-    else:
-        size = min(max(-(-total // max(cores, 1)), SMALLEST_TASK), LARGEST_TASK)
+        size = min(size, max(total // min_partitions, 1))
     if max_records is not None:
         size = min(size, max_records)
     tasks: list[Task] = []

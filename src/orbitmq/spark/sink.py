@@ -59,7 +59,13 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     return BatchWriter(chosen)
 
 
-def stream_writer(options: Mapping[str, str], schema: StructType) -> StreamWriter:
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
+    if overwrite:
+        raise BadOption(
+            "outputMode",
+            "complete would send the whole table again with every batch, and a topic cannot be overwritten",
+            hint='write with .outputMode("append") or "update"',
+        )
     chosen = parse_sink_options(options)
     if chosen.version is not None:
         raise BadOption("txnVersion", "in a stream the batch id is the version", hint="leave it out")

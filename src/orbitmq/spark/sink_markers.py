@@ -22,12 +22,13 @@ from orbitmq.client.errors import NotFound, OrbitMQError
 from orbitmq.client.sender import Sender
 from orbitmq.spark.errors import SourceError
 from orbitmq.spark.sink_handles import Handles
+from orbitmq.spark.subscription import SINK_TOPIC
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import request
 from orbitmq.wire.message import Message, decode_records
 from orbitmq.wire.message_id import parse_offset_msg_id
 
-TOPIC: Final = "ORBITMQ_SPARK_SINK"
+TOPIC: Final = SINK_TOPIC
 NAMESPACE: Final = "ORBITMQ_SPARK_SINK"
 DECIDED: Final = "decided"
 DONE: Final = "done"

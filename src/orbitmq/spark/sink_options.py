@@ -85,7 +85,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         version,
         max_in_flight=options.number("maxInFlight") or SinkOptions.max_in_flight,
         max_body_bytes=options.number("maxBodyBytes") or SinkOptions.max_body_bytes,
-        request_timeout_s=options.seconds("requestTimeoutMs", SinkOptions.request_timeout_s),
+        request_timeout_s=options.request_timeout_s(SinkOptions.request_timeout_s),
         retry_timeout_s=options.seconds("retryTimeoutMs", SinkOptions.retry_timeout_s),
     )
 

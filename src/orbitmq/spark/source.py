@@ -61,7 +61,7 @@ class OrbitSource(DataSource):
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:
         from orbitmq.spark.sink import stream_writer
 
-        return stream_writer(self.options, schema)
+        return stream_writer(self.options, schema, overwrite)
 
 
 def filters_are_pushed() -> bool:

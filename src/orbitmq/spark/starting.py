@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from orbitmq.spark.brokers import Brokers
 from orbitmq.spark.errors import BadOption, DataLost
-from orbitmq.spark.offsets import END, FIRST, Offsets, Place, Where, describe, resolve
+from orbitmq.spark.offsets import END, FIRST, Offsets, Place, Where, describe, nothing_that_new, resolve
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.places import Bounds, committed, offsets_at
 from orbitmq.wire.fastjson import MessageQueue
@@ -33,11 +33,7 @@ def resolve_place(
     if options.fail_when_too_new and place is options.start:
         for queue, offset in found.items():
             if offset >= bounds[queue].end:
-                raise BadOption(
-                    place.option,
-                    f"{describe(queue)} has no message stored at {times[queue]} ms or later",
-                    hint="set startingOffsetsByTimestampStrategy to latest to begin at the end there",
-                )
+                raise nothing_that_new(place.option, queue, times[queue])
     return found
 
 
@@ -59,24 +55,38 @@ def _numbers(options: ReadOptions, place: Place, bounds: Mapping[MessageQueue, B
             found[queue] = limits.first
         elif number == END:
             found[queue] = limits.end
-        elif number > limits.end:
+        elif number > limits.end or (number < limits.first and place is options.end):
             raise BadOption(
                 place.option,
                 f"{number} for {describe(queue)} is out of range: the queue has offsets {limits.first} to {limits.end}",
                 hint="use -1 for the end",
             )
         elif place is options.start:
-            found[queue] = within(options, queue, number, limits)
+            found[queue] = within(options, queue, number, limits, f" (option '{place.option}')")
         else:
             found[queue] = number
     return found
 
 
-def within(options: ReadOptions, queue: MessageQueue, start: int, limits: Bounds) -> int:
+def check_order(options: ReadOptions, start: Offsets, end: Offsets) -> None:
+    """An end before the start, where both are numbers, is a mistake and not an empty table."""
+    if not options.start.where is options.end.where is Where.OFFSETS:
+        return
+    for queue in start:
+        if end[queue] < start[queue]:
+            raise BadOption(
+                options.end.option,
+                f"{describe(queue)} would end at offset {end[queue]}, before it begins at {start[queue]} "
+                f"({options.start.option})",
+                hint="exchange the two, or leave one out",
+            )
+
+
+def within(options: ReadOptions, queue: MessageQueue, start: int, limits: Bounds, told_by: str = "") -> int:
     """A place to start at; what was cleaned away before it could be read is an error, or skipped with a warning."""
     if start >= limits.first:
         return start
-    why = f"the queue begins at {limits.first} now: older ones were cleaned away"
+    why = f"the queue begins at {limits.first} now: older ones were cleaned away{told_by}"
     lost = DataLost(queue.topic, queue.broker_name, queue.queue_id, start, limits.first, why)
     if options.fail_on_data_loss:
         raise lost

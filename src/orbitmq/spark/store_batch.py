@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from orbitmq.spark.errors import BadOption
 from orbitmq.spark.filters import Narrow, narrow
-from orbitmq.spark.offsets import END, FIRST, Offsets, Place, Where, describe, resolve
+from orbitmq.spark.offsets import END, FIRST, Offsets, Place, Where, describe, nothing_that_new, resolve
 from orbitmq.spark.placed_bodies import BodyForm
 from orbitmq.spark.planning import plan
 from orbitmq.spark.pull_client import QueueSlice
@@ -20,10 +19,10 @@ from orbitmq.spark.store_queues import StoreQueue, StoreView, first_stored_at, o
 from orbitmq.spark.store_reader import StoreSettings, StoreSlice, cut, read_store
 from orbitmq.spark.store_source import StoreOptions
 from orbitmq.spark.store_view import view_store
+from orbitmq.spark.subscription import is_internal, matching
 from orbitmq.spark.workers import settle
 from orbitmq.wire.fastjson import MessageQueue
 from orbitmq.wire.java_hash import string_hash
-from orbitmq.wire.topics import is_system_topic
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +60,7 @@ class StoreReader(DataSourceReader):
         queues = chosen_queues(view, options)
         tasks = plan(
             self._slices(view, queues),
-            cores=os.cpu_count() or 1,
+            cores=options.cores or os.cpu_count() or 1,
             min_partitions=options.min_partitions,
             max_records=options.max_records_per_partition,
         )
@@ -106,7 +105,7 @@ class StoreReader(DataSourceReader):
             def at_time(queue: MessageQueue, ms: int) -> int:
                 return first_stored_at(files, view, queues[queue], ms)
 
-            start = _resolved(options.start, queues, at_time)
+            start = _resolved(options.start, queues, at_time, options.fail_when_too_new)
             end = _resolved(options.end, queues, at_time)
             slices = []
             for queue in queues:
@@ -145,10 +144,9 @@ def chosen_queues(view: StoreView, options: StoreOptions) -> dict[MessageQueue, 
     elif options.assigned:
         there = {name.topic for name in options.assigned}
     elif options.pattern is not None:
-        whole = re.compile(options.pattern)
-        there = {topic for topic in there if whole.fullmatch(topic)}
+        there = set(matching(there, options.pattern))
     else:
-        there = {topic for topic in there if not is_system_topic(topic)}
+        there = {topic for topic in there if not is_internal(topic)}
     named = {(name.topic, name.queue_id) for name in options.assigned}
     if unknown := sorted(named - set(view.queues)):
         raise BadOption("assign", f"the store has no queue {unknown[0][1]} of topic {unknown[0][0]!r}")
@@ -160,18 +158,24 @@ def chosen_queues(view: StoreView, options: StoreOptions) -> dict[MessageQueue, 
 
 
 def _resolved(
-    place: Place, queues: Mapping[MessageQueue, StoreQueue], at_time: Callable[[MessageQueue, int], int]
+    place: Place,
+    queues: Mapping[MessageQueue, StoreQueue],
+    at_time: Callable[[MessageQueue, int], int],
+    fail_when_too_new: bool = False,
 ) -> Offsets:
     if place.where is Where.EARLIEST:
         return {name: queue.first for name, queue in queues.items()}
     if place.where is Where.LATEST:
         return {name: queue.end for name, queue in queues.items()}
-    if place.where is Where.TIME:
-        return {name: at_time(name, place.time_ms) for name in queues}
-    numbers = resolve(place, queues)
-    if place.where is Where.TIMES:
-        return {name: at_time(name, number) for name, number in numbers.items()}
+    one_for_all = place.where is Where.TIME
+    numbers = dict.fromkeys(queues, place.time_ms) if one_for_all else resolve(place, queues)
     found: Offsets = {}
+    if place.where in (Where.TIME, Where.TIMES):
+        for name, ms in numbers.items():
+            found[name] = at_time(name, ms)
+            if fail_when_too_new and found[name] >= queues[name].end:
+                raise nothing_that_new(place.option, name, ms)
+        return found
     for name, number in numbers.items():
         queue = queues[name]
         found[name] = {FIRST: queue.first, END: queue.end}.get(number, number)

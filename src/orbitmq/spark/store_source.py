@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSource
 
 from orbitmq.spark.errors import BadOption
 from orbitmq.spark.offsets import Named, Place, Where, parse_assignment
-from orbitmq.spark.options import OptionReader, ending_place, starting_place
+from orbitmq.spark.options import OptionReader, fails_when_too_new, places
 from orbitmq.spark.schema import columns_of, ddl, parse_columns
 from orbitmq.spark.source import filters_are_pushed
 from orbitmq.spark.workers import settle
@@ -40,8 +40,10 @@ STORE_OPTIONS: Final[dict[str, str]] = {
     "endingTimestamp": "the same, as the end",
     "startingOffsetsByTimestamp": "a time in ms for each queue, as JSON",
     "endingOffsetsByTimestamp": "the same, as the end",
+    "startingOffsetsByTimestampStrategy": "latest or error: what to do where nothing is that new",
     "failOnDataLoss": "true: fail instead of warning when messages are damaged",
     "checkCrc": "true: compare the checksum of every body",
+    "cores": "how many tasks to plan for; those of the driver's machine, which on a cluster are not all",
     "minPartitions": "cut the work into at least so many tasks",
     "maxRecordsPerPartition": "no task reads more messages than this",
     "tags": "only messages with one of these tags: A || B",
@@ -59,8 +61,10 @@ class StoreOptions:
     assigned: tuple[Named, ...]
     start: Place
     end: Place
+    fail_when_too_new: bool
     fail_on_data_loss: bool
     check_crc: bool
+    cores: int | None
     min_partitions: int | None
     max_records_per_partition: int | None
     tags: tuple[str, ...]
@@ -87,7 +91,7 @@ def parse_store_options(given: Mapping[str, str]) -> StoreOptions:
         re.compile(pattern or "")
     except re.error as error:
         raise BadOption("subscribePattern", f"{pattern!r} is no regular expression: {error}") from error
-    start = starting_place(options, streaming=False)
+    start, end = places(options, streaming=False)
     if start.where is Where.COMMITTED:
         raise BadOption(
             "startingOffsets", "a store alone knows no group's progress", hint="use earliest or numbers"
@@ -98,9 +102,11 @@ def parse_store_options(given: Mapping[str, str]) -> StoreOptions:
         pattern=pattern,
         assigned=parse_assignment("assign", assigned) if assigned else (),
         start=start,
-        end=ending_place(options),
+        end=end,
+        fail_when_too_new=fails_when_too_new(options),
         fail_on_data_loss=options.flag("failOnDataLoss", False),
         check_crc=options.flag("checkCrc", False),
+        cores=options.number("cores"),
         min_partitions=options.number("minPartitions"),
         max_records_per_partition=options.number("maxRecordsPerPartition"),
         tags=tags,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -32,6 +32,7 @@ from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.places import Bounds, bounds_of, commit, find_queues, mean_sizes, patiently
 from orbitmq.spark.planning import limit_bytes, limit_rows, plan, slices_between
 from orbitmq.spark.starting import resolve_place, within
+from orbitmq.spark.subscription import is_subscribed
 from orbitmq.wire.fastjson import MessageQueue
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class OrbitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._queues: list[MessageQueue] = []
         self._queues_since = float("-inf")
         self._target: dict[MessageQueue, Bounds] | None = None
+        self._not_reached: list[BrokerLost] = []
+        """Of brokers that a run which is to end could not ask, why."""
         self._seen: dict[MessageQueue, Bounds] = {}
         self._reported: Offsets = {}
         self._away: set[str] = set()
@@ -74,6 +77,8 @@ class OrbitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._report(begin)  # Spark asks only after everything before it is done
             end = self._available(begin)
             end = self._admitted(begin, end, limit)
+            if end == begin:
+                self._tell_not_reached()
         except OrbitMQError as error:
             raise explained(error) from error
         if end != begin:
@@ -92,7 +97,7 @@ class OrbitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         try:
-            self._target = patiently(self._look, self._options.retry_timeout_s)
+            self._target = self._reach({})
         except OrbitMQError as error:
             raise explained(error) from error
 
@@ -103,7 +108,7 @@ class OrbitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         tasks = plan(
             slices_between(from_json(start), from_json(end)),
-            cores=os.cpu_count() or 1,
+            cores=options.cores or os.cpu_count() or 1,
             min_partitions=options.min_partitions,
             max_records=options.max_records_per_partition,
         )
@@ -137,7 +142,7 @@ class OrbitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         queues = find_queues(brokers, options, may_be_none=options.pattern is not None)
         return resolve_place(brokers, options, options.start, bounds_of(brokers, queues))
 
-    def _look(self, known: Offsets | None = None) -> dict[MessageQueue, Bounds]:
+    def _look(self, known: Offsets) -> dict[MessageQueue, Bounds]:
         """How far every queue reaches that can be asked now."""
         brokers = self._connected()
         now = time.monotonic()
@@ -154,10 +159,48 @@ class OrbitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             away.add(str(error))
             self._tell_away(str(error), error)
 
-        queues = set(self._queues) | set(known or ())
-        self._seen = bounds_of(brokers, sorted(queues), on_loss=lost)
+        self._seen = bounds_of(brokers, self._with_known(self._queues, known), on_loss=lost)
         self._away &= away | {"routes"}
         return self._seen
+
+    def _with_known(self, queues: Iterable[MessageQueue], known: Offsets) -> list[MessageQueue]:
+        """Also those that the name servers do not tell any more, because their broker is away or lost them."""
+        return sorted({*queues, *(queue for queue in known if is_subscribed(self._options, queue.topic))})
+
+    def _reach(self, known: Offsets) -> dict[MessageQueue, Bounds]:
+        """The same for a run that is to end: it waits for brokers that are away, and notes those that stay away.
+
+        Without any name server it fails: nothing could be read, and an end would look like success.
+        """
+        brokers, options = self._connected(), self._options
+        found: dict[MessageQueue, Bounds] = {}
+
+        def look() -> None:
+            self._not_reached = []
+            queues = find_queues(brokers, options, may_be_none=True)
+            found.update(bounds_of(brokers, self._with_known(queues, known), self._not_reached.append))
+            if self._not_reached:
+                raise self._not_reached[0]
+
+        try:
+            patiently(look, options.retry_timeout_s)
+        except BrokerLost:
+            if not self._not_reached:
+                raise
+        return found
+
+    def _tell_not_reached(self) -> None:
+        """All that could be read has been read; to end as if that were everything would be wrong."""
+        if not self._not_reached:
+            return
+        why = "; ".join(dict.fromkeys(map(str, self._not_reached)))
+        if self._options.fail_on_data_loss:
+            raise BrokerLost(
+                f"everything else is read, but {why}",
+                hint="run it again when the broker is back; if it is gone for good, set failOnDataLoss to false",
+            )
+        log.warning("ended without: %s", why)
+        self._not_reached = []
 
     def _tell_away(self, key: str, error: SourceError) -> None:
         if key not in self._away:
@@ -165,7 +208,13 @@ class OrbitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._away.add(key)
 
     def _available(self, begin: Offsets) -> Offsets:
-        found = self._target if self._target is not None else self._look(begin)
+        if self._target is None:
+            found = self._look(begin)
+        else:
+            # What only the checkpoint knows could not be asked for before.
+            if set(self._with_known((), begin)) - set(self._target) and not self._not_reached:
+                self._target |= self._reach(begin)
+            found = self._target
         end = dict(begin)
         for queue, limits in found.items():
             if queue not in begin:
@@ -178,8 +227,8 @@ class OrbitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _made_anew(self, queue: MessageQueue, begin: int, limits: Bounds) -> int:
-        if self._target is not None:
-            return begin  # the target is older than the stream's own progress
+        if limits.from_slave:
+            return begin  # it has not copied everything yet
         why = f"the queue ends at {limits.end} now: the broker lost messages, or the topic was deleted and made anew"
         lost = DataLost(queue.topic, queue.broker_name, queue.queue_id, limits.end, begin, why)
         if self._options.fail_on_data_loss:
@@ -207,7 +256,7 @@ class OrbitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = limit_rows(begin, end, options.max_rows_per_trigger)
         if options.max_bytes_per_trigger is not None:
             starts = {queue: begin[queue] for queue in begin if end.get(queue, 0) > begin[queue]}
-            sizes = mean_sizes(self._connected(), starts)
+            sizes = patiently(lambda: mean_sizes(self._connected(), starts), options.retry_timeout_s)
             end = limit_bytes(begin, end, sizes, options.max_bytes_per_trigger)
         return end
 
