@@ -30,6 +30,7 @@ from bench.spark.load import (
     GROWTH_TOPIC,
     KAFKA,
     LATENCY,
+    LATENCY_HASTY,
     LATENCY_TOPIC,
     QUERIES,
     SIZES,
@@ -89,7 +90,8 @@ class Driver:
         elif row == WRITE:
             yield from write_figures(spark, work)
         else:
-            yield latency_figure(spark, work)
+            for name, options in latency_ways(work).items():
+                yield latency_figure(spark, work, name, options)
 
 
 def warm_up(spark: SparkSession, work: Work, row: str) -> None:
@@ -160,6 +162,8 @@ def query_figure(spark: SparkSession, work: Work, row: str, size: int) -> Figure
 
 
 def growth_figures(spark: SparkSession, work: Work) -> Iterator[Figure]:
+    """Of a topic that has been read once: what a first reading finds cold would look like growth."""
+    run_query(spark, work, SUM, GROWTH_TOPIC)
     for count in work.load.growth:
         end, messages = sides.prefix(work, GROWTH_TOPIC, count / max(work.load.growth))
         for row in (COUNT, SUM):
@@ -190,7 +194,12 @@ def started(
     return writer.foreachBatch(lambda batch, number: take(batch)).start()
 
 
-def latency_figure(spark: SparkSession, work: Work) -> Figure:
+def latency_ways(work: Work) -> dict[str, dict[str, str]]:
+    hasty = {LATENCY_HASTY: {"kafka.fetch.max.wait.ms": "10"}}
+    return {LATENCY: {}, **(hasty if work.side == KAFKA else {})}
+
+
+def latency_figure(spark: SparkSession, work: Work, name: str, options: dict[str, str]) -> Figure:
     """From the send to the function that `foreachBatch` calls with the rows. The first third is a warm-up."""
     load = work.load
     seen: list[tuple[float, float]] = []
@@ -200,13 +209,13 @@ def latency_figure(spark: SparkSession, work: Work) -> Figure:
         now = time.time()
         seen.extend((now, now - float(bytes(row[0]))) for row in rows)
 
-    rows = sides.stream(spark, work, LATENCY_TOPIC, startingOffsets="latest")
-    query = started(rows, work, LATENCY, take, at_once=False)
+    rows = sides.stream(spark, work, LATENCY_TOPIC, startingOffsets="latest", **options)
+    query = started(rows, work, name, take, at_once=False)
     command = [sys.executable, "-m", "bench.spark.sender", work.side, work.addr, str(load.latency_rate)]
     try:
         while not query.lastProgress:  # it stands at the end of the topic now
             time.sleep(0.1)
-        with watch(work, LATENCY, 0) as watched:
+        with watch(work, name, 0) as watched:
             subprocess.run([*command, str(load.latency_s)], check=True, timeout=STREAM_LIMIT_S)
             sent = int(load.latency_rate * load.latency_s)
             deadline = time.monotonic() + 60
@@ -214,7 +223,7 @@ def latency_figure(spark: SparkSession, work: Work) -> Figure:
                 time.sleep(0.05)
     finally:
         query.stop()
-    check(work, LATENCY, len(seen), sent)
+    check(work, name, len(seen), sent)
     return watched.figure(len(seen), [latency for _, latency in sorted(seen)[sent // 3 :]])
 
 

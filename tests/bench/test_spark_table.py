@@ -7,7 +7,20 @@ import pytest
 pytest.importorskip("pyspark")
 
 from bench.spark.figure import Figure
-from bench.spark.load import COUNT, FLOOR, GROUP, KAFKA, LATENCY, SIZES, SOURCE, STORE, STREAM, SUM
+from bench.spark.load import (
+    COUNT,
+    FLOOR,
+    GROUP,
+    GROWTH,
+    KAFKA,
+    LATENCY,
+    LATENCY_HASTY,
+    SIZES,
+    SOURCE,
+    STORE,
+    STREAM,
+    SUM,
+)
 from bench.spark.table import markdown, verdicts
 
 MESSAGES = 1000
@@ -59,7 +72,36 @@ def test_streams_are_judged_by_their_time_and_triggers_by_their_delay() -> None:
     assert stream.startswith(
         "`orbitmq`: 1.25 to 1.25 times Kafka's rows per second in streams, bar 1.5: **missed**"
     )
-    assert delay == "small triggers: 0.50 of Kafka's latency, bar 1: reached"
+    assert delay == "small triggers: 0.50 of Kafka's shortest latency, bar 1: reached"
+
+
+def test_kafka_s_latency_counts_as_it_is_with_the_better_setting() -> None:
+    delays = [
+        Figure(side, row, 0, MESSAGES, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, p50_ms, 2 * p50_ms)
+        for side, row, p50_ms in (
+            (SOURCE, LATENCY, 100.0),
+            (KAFKA, LATENCY, 1000.0),
+            (KAFKA, LATENCY_HASTY, 80.0),
+        )
+    ]
+    (delay,) = verdicts(delays)
+    assert delay == "small triggers: 1.25 of Kafka's shortest latency, bar 1: **missed**"
+    assert "| Kafka, `fetch.max.wait.ms` 10 instead of 500 | 80 | 160 | 1.00 |" in markdown(delays, "")
+
+
+def test_growth_is_judged_by_the_query_that_grows_most() -> None:
+    def growing(row: str, messages: int, cpu_s: float, java_mb: float) -> Figure:
+        return Figure(SOURCE, f"{GROWTH} {row}", 128, messages, 1.0, cpu_s, 0.0, 0.0, java_mb, 0.0)
+
+    steady = [growing(COUNT, 1000, 1.0, 100.0), growing(COUNT, 8000, 8.0, 110.0)]
+    (linear,) = verdicts([*steady, growing(COUNT, 4000, 9.0, 500.0)])
+    assert linear == (
+        "`orbitmq`: from 1,000 to 8,000 messages CPU a row grows by a factor of 1.00 and memory by 1.10 at most, "
+        "bar 1.25: reached"
+    )
+    (steep,) = verdicts([*steady, growing(SUM, 1000, 1.0, 100.0), growing(SUM, 8000, 12.0, 100.0)])
+    assert "a factor of 1.50 " in steep
+    assert "**missed**" in steep
 
 
 def test_figures_taken_while_others_worked_are_doubted() -> None:
