@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
@@ -12,14 +13,16 @@ import pyarrow as pa
 import pytest
 
 from orbitmq.client.cluster import Cluster
+from orbitmq.client.errors import OrbitMQError
 from orbitmq.net.connection import Connection
-from orbitmq.spark.sink_batches import AT_ONCE, BATCH_BYTES, Numbered, Sorting
+from orbitmq.spark.sink_batches import BATCH_BYTES, BATCHES_AT_ONCE, Numbered, Sorting
+from orbitmq.spark.sink_end import BYTES_AT_ONCE, ENDS_AT_ONCE, ends_at_once
 from orbitmq.spark.sink_handles import Handles
 from orbitmq.spark.sink_options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions
 from orbitmq.spark.sink_rows import BadRow, Row, rows_of
 from orbitmq.spark.sink_send import TaskSender
 from orbitmq.spark.sink_table import PlainTable
-from orbitmq.wire.batch import iter_batch
+from orbitmq.wire.batch import MAX_HALF_BATCH, iter_batch
 from orbitmq.wire.codes import OrbitCode, RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.message_id import UniqIdFactory
@@ -40,9 +43,18 @@ def row(body: bytes, **fields: Any) -> Row:
 class Broker:
     """Stores what it is sent; batches only if it is told to."""
 
-    def __init__(self, *, to_batches: int = ResponseCode.SUCCESS, native: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        to_batches: int = ResponseCode.SUCCESS,
+        times: int = sys.maxsize,
+        native: bool = True,
+        half_batch: int = MAX_HALF_BATCH,
+    ) -> None:
         self._to_batches = to_batches
+        self._times = times
         self._native = native
+        self._said = {"halfBatch": str(half_batch)} if half_batch else {}
         self._places = itertools.count()
         self.batches: list[list[tuple[bytes, dict[str, str]]]] = []
         self.singles: list[tuple[bytes, dict[str, str]]] = []
@@ -51,9 +63,9 @@ class Broker:
 
     def __call__(self, conn: Connection, command: Command) -> Command:
         if command.code == OrbitCode.LIST_HALF_MESSAGES:
-            return command.reply(
-                ResponseCode.SUCCESS if self._native else ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-            )
+            if self._native:
+                return command.reply(ext=self._said)
+            return command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
         properties = decode_properties(command.ext["i"])
         if command.code == BATCH or Prop.HALF_BATCH in properties:
             assert command.ext["m"] == ("true" if command.code == BATCH else "false")
@@ -61,7 +73,7 @@ class Broker:
                 [(body, decode_properties(text)) for _, body, text in iter_batch(command.body)]
             )
             self.outer.append(properties)
-            if self._to_batches != ResponseCode.SUCCESS:
+            if self._to_batches != ResponseCode.SUCCESS and len(self.batches) <= self._times:
                 return command.reply(self._to_batches, "not now, or never")
         else:
             self.singles.append((command.body, properties))
@@ -93,7 +105,7 @@ def test_many_rows_are_few_requests() -> None:
     rows = [row(b"row %d" % n, tag="red", keys=(f"k{n}",), properties={"n": str(n)}) for n in range(1000)]
     write(broker, rows, max_in_flight=256)
     assert not broker.singles
-    assert [len(batch) for batch in broker.batches] == [256 // AT_ONCE] * 15 + [1000 - 15 * 64]
+    assert [len(batch) for batch in broker.batches] == [256 // BATCHES_AT_ONCE] * 15 + [1000 - 15 * 64]
     found = [entry for batch in broker.batches for entry in batch]
     assert [body for body, _ in found] == [row.body for row in rows]
     for number, (_, properties) in enumerate(found):
@@ -180,14 +192,14 @@ def test_what_is_wrong_with_a_batch_need_not_be_wrong_with_its_rows(delivery: st
     assert len(handles) == (600 if delivery == EXACTLY_ONCE else 0)
 
 
-def test_a_batch_is_one_half_message_under_the_id_of_its_first_row() -> None:
+def test_a_batch_is_one_half_message_under_the_id_of_its_last_row() -> None:
     broker = Broker()
     _, handles = write(broker, [row(b"%d" % n, tag="t") for n in range(600)], EXACTLY_ONCE)
     assert not broker.singles
     assert [len(batch) for batch in broker.batches] == [256, 256, 88]
     for batch, outer in zip(broker.batches, broker.outer, strict=True):
         assert outer == {
-            Prop.UNIQ_KEY: batch[0][1][Prop.UNIQ_KEY],
+            Prop.UNIQ_KEY: batch[-1][1][Prop.UNIQ_KEY],
             Prop.WAIT: "true",
             Prop.TRANSACTION_PREPARED: "true",
             Prop.PRODUCER_GROUP: GROUP,
@@ -195,6 +207,75 @@ def test_a_batch_is_one_half_message_under_the_id_of_its_first_row() -> None:
         }
     assert len(handles) == 3
     assert list(handles.pairs("broker-a")) == [(0, 0), (1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_a_half_message_that_a_busy_broker_refused_is_sent_again_as_it_is(times: int) -> None:
+    broker = Broker(to_batches=ResponseCode.SYSTEM_BUSY, times=times)
+    pauses, handles = write(broker, [row(b"%d" % n) for n in range(600)], EXACTLY_ONCE)
+    assert not broker.singles
+    assert len(broker.batches) == 3 + times
+    assert len(pauses) == (1 if times == 1 else 2), "for all of them together"
+    refused, stored = broker.batches[:times], broker.batches[times:]
+    assert Counter(body for batch in stored for body, _ in batch) == Counter(b"%d" % n for n in range(600))
+    assert all(batch in stored or batch in refused[3:] for batch in refused), "under the same ids"
+    assert len(handles) == 3
+
+
+def test_a_half_message_that_was_not_answered_is_sent_again_as_it_is() -> None:
+    broker = Broker()
+    lost: list[Command] = []
+
+    def answer(conn: Connection, command: Command) -> Command | None:
+        if not lost:
+            lost.append(command)
+            conn.abort()
+            return None
+        return broker(conn, command)
+
+    async def work(fake: FakeCluster, cluster: Cluster, pauses: list[float]) -> None:
+        sender = TaskSender(cluster, SinkOptions(fake.namesrv.addr), GROUP, 0, sleep=noted(pauses))
+        await sender.send(iter([row(b"%d" % n) for n in range(20)]))
+        assert len(sender.handles) == 1
+
+    assert len(run({SINGLE: answer, OrbitCode.LIST_HALF_MESSAGES: broker}, work)) == 1
+    assert not broker.singles
+    assert [[body for body, _ in batch] for batch in broker.batches] == [[b"%d" % n for n in range(20)]]
+
+
+def test_a_row_that_went_nowhere_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(TaskSender, "_store_lanes", nothing)
+    with pytest.raises(AssertionError, match="of 20 rows 0 went in batches and 0 alone"):
+        write(Broker(to_batches=ResponseCode.SYSTEM_BUSY), [row(b"%d" % n) for n in range(20)])
+
+
+def test_a_half_message_that_stays_refused_is_an_error_that_names_its_rows() -> None:
+    broker = Broker(to_batches=ResponseCode.SYSTEM_BUSY)
+    with pytest.raises(OrbitMQError, match=r"row 0 of task 0 .*, with 19 others, was not stored: .*not now"):
+        write(broker, [row(b"%d" % n) for n in range(20)], EXACTLY_ONCE, retry_timeout_s=0.05)
+    assert not broker.singles
+
+
+@pytest.mark.parametrize("half_batch", [0, 99])
+def test_a_broker_gets_no_more_rows_in_a_half_message_than_it_says(half_batch: int) -> None:
+    """An older OrbitMQ says nothing, and would take the half message for one message."""
+    broker = Broker(half_batch=half_batch)
+    _, handles = write(broker, [row(b"%d" % n) for n in range(100)], EXACTLY_ONCE)
+    assert not broker.batches and len(broker.singles) == len(handles) == 100
+
+
+def test_ends_under_way_are_bounded_by_what_they_make_visible() -> None:
+    small = [(1000 + n * 300, n) for n in range(2000)]
+    large = [(1000 + n * 50_000, n) for n in range(2000)]
+    far_apart = [(n * 10**9, n) for n in range(2000)]
+    assert ends_at_once(small) == ends_at_once(small[:1]) == ENDS_AT_ONCE
+    assert ends_at_once(large) == BYTES_AT_ONCE // 50_000
+    assert ends_at_once(far_apart) == ends_at_once(far_apart[::-1]) == BYTES_AT_ONCE // BATCH_BYTES
+    # Two tasks beside each other: where one's ends and the other's begin is the only step backwards.
+    assert ends_at_once(small + small) > ENDS_AT_ONCE // 2
 
 
 def test_to_a_java_broker_each_row_is_its_own_half_message() -> None:

@@ -16,8 +16,9 @@ from orbitmq.client.admin.topics import create_topic
 from orbitmq.client.cluster import Cluster
 from orbitmq.client.errors import OrbitMQError
 from orbitmq.client.reader import offsets_at, read_range
+from orbitmq.client.sender import Sender
 from orbitmq.spark.errors import BadOption
-from orbitmq.spark.sink_batches import AT_ONCE
+from orbitmq.spark.sink_batches import BATCHES_AT_ONCE
 from orbitmq.spark.sink_commit import Committer, TaskResult
 from orbitmq.spark.sink_end import Ender
 from orbitmq.spark.sink_handles import Handles
@@ -25,7 +26,9 @@ from orbitmq.spark.sink_markers import DONE, Markers
 from orbitmq.spark.sink_options import SinkOptions, parse_sink_options, producer_group
 from orbitmq.spark.sink_rows import BadRow, Row
 from orbitmq.spark.sink_send import TaskSender
+from orbitmq.wire.batch import iter_batch
 from orbitmq.wire.message import Message
+from orbitmq.wire.properties import Prop, decode_properties
 from tests.support.server_process import ServerProcess
 
 
@@ -73,7 +76,7 @@ class Job:
 
     def halves(self, *rows: int) -> int:
         """How many half messages tasks make of so many rows each."""
-        return len(rows) if self.options.max_in_flight >= 2 * AT_ONCE else sum(rows)
+        return len(rows) if self.options.max_in_flight >= 2 * BATCHES_AT_ONCE else sum(rows)
 
 
 def run(server: ServerProcess, topic: str, main: Callable[[Job], Awaitable[None]], **options: Any) -> None:
@@ -97,7 +100,7 @@ def both_ways(request: pytest.FixtureRequest) -> Run:
         if request.param:
             run(server, topic, main)
         else:
-            run(server, f"{topic}Single", main, max_in_flight=AT_ONCE)
+            run(server, f"{topic}Single", main, max_in_flight=BATCHES_AT_ONCE)
 
     return run_so
 
@@ -187,6 +190,27 @@ def test_half_messages_of_a_killed_task_are_rolled_back_with_the_next_commit(
         assert await job.left_open() == 0
 
     both_ways(server, "Killed", main)
+
+
+def test_the_first_rows_of_a_batch_are_not_the_batch(server: ServerProcess) -> None:
+    """Where a broker cannot tell how it ended, only its last row shows that a commit came to its end."""
+
+    async def main(job: Job) -> None:
+        handles = Handles.unpacked((await job.task(*"abc")).packed)
+        ((broker, _),) = handles.of_broker.items()
+        stranger = Ender(job.cluster, "SomebodyElse", retry_timeout_s=1)
+        half = await stranger._half(await job.cluster.broker_addr(broker), handles.of_broker[broker][0])
+        ids = [decode_properties(text)[Prop.UNIQ_KEY] for _, _, text in iter_batch(half.body)]
+        assert len(ids) == 3
+        sender = Sender(job.cluster)
+        for msg_id, body in zip(ids[:2], (b"a", b"b"), strict=True):
+            await sender.send(sender.prepare(job.topic, body, msg_id=msg_id))
+        with pytest.raises(OrbitMQError, match="producer group"):
+            await stranger.commit(broker, handles.pairs(broker), perhaps_before=True)
+        await sender.send(sender.prepare(job.topic, b"c", msg_id=ids[2]))
+        await stranger.commit(broker, handles.pairs(broker), perhaps_before=True)
+
+    run(server, "FirstRows", main)
 
 
 def test_abort_rolls_back_unless_the_commit_itself_may_have_begun(

@@ -116,6 +116,7 @@ class ControlledReplication(Replication):
         self.in_sync.granted(frozenset(answer.in_sync), answer.version)
         if self._fault is not None and self._fault.reason == NO_LEASE and self._membership.lease.valid:
             self._accept()
+            self._broker.store.writes_begin()
             log.warning("the controller has confirmed this master again: it takes messages")
             self._broker.register_soon()
 
@@ -191,6 +192,7 @@ class ControlledReplication(Replication):
         broker.gateway.before_read = self.check_lease
         self._accept()
         self.check_lease()
+        store.writes_begin()
 
     async def _keep_set(self) -> None:
         """Asks the controller for another set whenever somebody has caught up, or has not for too long."""

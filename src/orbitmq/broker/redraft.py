@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 # The log sets these from the addresses of the record it writes.
 _HOST_FLAGS: Final = SysFlag.BORN_V6 | SysFlag.STORE_V6
-_DELAYS: Final = frozenset({Prop.DELAY, Prop.TIMER_DELIVER_MS, Prop.TIMER_DELAY_MS, Prop.TIMER_DELAY_SEC})
+DELAYS: Final = frozenset({Prop.DELAY, Prop.TIMER_DELIVER_MS, Prop.TIMER_DELAY_MS, Prop.TIMER_DELAY_SEC})
+"""With any of these a message waits for its time."""
 
 
 def message_at(store: MessageStore, log_offset: int) -> Message | None:
@@ -61,7 +62,7 @@ def delay(broker: Broker, draft: Draft) -> None:
 
 
 def asks_for_delay(properties: dict[str, str]) -> bool:
-    return not _DELAYS.isdisjoint(properties)
+    return not DELAYS.isdisjoint(properties)
 
 
 def check_delay(broker: Broker, draft: Draft) -> None:

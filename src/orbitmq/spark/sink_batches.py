@@ -22,7 +22,7 @@ from orbitmq.wire.message_id import UniqIdFactory
 from orbitmq.wire.topics import RETRY_PREFIX, is_send_forbidden, validate_topic
 
 BATCH_BYTES: Final = 256 * 1024
-AT_ONCE: Final = 4
+BATCHES_AT_ONCE: Final = 4
 """Batches of a task under way, or fewer: together they hold `maxInFlight` messages at most."""
 
 
@@ -48,13 +48,13 @@ class _Entry(NamedTuple):
 class Sorting:
     """Rows of one Arrow batch: by topic those that may travel together, and the others."""
 
-    def __init__(self, rows: Iterable[Numbered], max_body_bytes: int, *, together: bool = True) -> None:
-        """`together`: whether any row may travel with others."""
+    def __init__(self, rows: Iterable[Numbered], max_body_bytes: int, *, in_batches: bool = True) -> None:
+        """`in_batches`: whether any row may travel with others."""
         self.alone: list[Numbered] = []
         self._of_topic: dict[str, list[_Entry]] = {}
         self._longest = longest_body(max_body_bytes)
         for numbered in rows:
-            entry = self._entry(numbered) if together else None
+            entry = self._entry(numbered) if in_batches else None
             if entry is None:
                 self.alone.append(numbered)
             else:
@@ -89,7 +89,7 @@ def _numbered(entries: Sequence[_Entry]) -> list[Numbered]:
 
 
 def limits(max_in_flight: int) -> Limits:
-    return Limits(BATCH_BYTES, max(1, min(max_in_flight // AT_ONCE, MAX_HALF_BATCH)))
+    return Limits(BATCH_BYTES, max(1, min(max_in_flight // BATCHES_AT_ONCE, MAX_HALF_BATCH)))
 
 
 def longest_body(max_body_bytes: int) -> int:

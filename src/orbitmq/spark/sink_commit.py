@@ -2,7 +2,7 @@
 
 Why no message appears twice, and none is lost (decision 010 has the long form):
 
-* A row is visible only when its half message is committed, and only half messages that a marker lists are committed.
+* A row is visible only when the half message that holds it is committed, and only those that a marker lists are.
 * Per application and batch there is one marker `decided`: it is written only when the newest marker belongs to an
   earlier batch. A repeated batch finds it, ends what it lists, and rolls its own new half messages back.
 * To end a transaction that has ended changes nothing at OrbitMQ; at a Java broker the message is looked for first.
@@ -34,11 +34,14 @@ class TaskResult:
     app_id: str
     rows: int
     packed: dict[str, bytes]
+    """The half messages that hold its rows."""
     ordered: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
+    """What became of half messages; each may hold many rows."""
+
     committed: int
     rolled_back: int
     repeated: bool
@@ -101,7 +104,7 @@ class Committer:
         await self._markers.done(marker)
 
     async def abort(self, results: Sequence[TaskResult | None], *, anonymous: bool) -> int:
-        """Rolls back what the tasks of a failed job have sent; how many there were.
+        """Rolls back what the tasks of a failed job have sent; how many half messages there were.
 
         When every task has reported, it may be the commit that failed, and a decision may be on its way: then
         nothing is touched, the next commit of this application settles it. An anonymous one has no next.

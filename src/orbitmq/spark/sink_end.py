@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from itertools import islice
-from typing import Final
+from itertools import islice, pairwise
+from typing import Final, NamedTuple
 
 from orbitmq.client.admin.messages import messages_by_id
 from orbitmq.client.cluster import Cluster
 from orbitmq.client.errors import NotFound, OrbitMQError, Unreachable, from_response
 from orbitmq.client.pipelined import Pipe
+from orbitmq.spark.sink_batches import BATCH_BYTES
 from orbitmq.wire.answer_json import Answer
 from orbitmq.wire.codes import OrbitCode, RequestCode, ResponseCode, SysFlag
 from orbitmq.wire.command import Command, request
@@ -23,7 +24,9 @@ from orbitmq.wire.message import Message, decode_records
 from orbitmq.wire.properties import Prop
 from orbitmq.wire.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 
-AT_ONCE: Final = 512
+ENDS_AT_ONCE: Final = 512
+BYTES_AT_ONCE: Final = 4 << 20
+"""What the ends under way make visible: a broker takes all of a read at once, and serves nobody else meanwhile."""
 SLICE: Final = 16_384
 """So many are asked for before the failures among them are looked at."""
 PAUSE_S: Final = 0.2
@@ -34,13 +37,28 @@ Pair = tuple[int, int]
 _DELAYS: Final = frozenset({Prop.DELAY, Prop.TIMER_DELAY_SEC, Prop.TIMER_DELAY_MS, Prop.TIMER_DELIVER_MS})
 
 
-async def is_native(cluster: Cluster, addr: str) -> bool:
-    """Whether a broker is OrbitMQ: it then ends a transaction only once, and can delay transactional messages."""
+class Abilities(NamedTuple):
+    """What a broker can do with transactional messages."""
+
+    native: bool
+    """It is OrbitMQ: it ends a transaction only once, lists those that are open, and can delay the messages."""
+    half_batch: int
+    """How many messages it takes in one half message; 0 when it would take them for one."""
+
+
+async def abilities(cluster: Cluster, addr: str) -> Abilities:
     command = request(OrbitCode.LIST_HALF_MESSAGES, {"maxNum": "1", "fromOffset": "0"})
     answer = await cluster.request(
         addr, command, accept=(ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
     )
-    return answer.code == ResponseCode.SUCCESS
+    if answer.code != ResponseCode.SUCCESS:
+        return Abilities(False, 0)
+    said = answer.ext.get("halfBatch", "")
+    return Abilities(True, int(said) if said.isdecimal() else 0)
+
+
+async def is_native(cluster: Cluster, addr: str) -> bool:
+    return (await abilities(cluster, addr)).native
 
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -78,10 +96,11 @@ class Ender:
         addr = await self._cluster.broker_addr(broker)
         native = await is_native(self._cluster, addr)
         # Its processors run side by side, so only one at a time keeps its order.
-        at_once = 1 if self._ordered and not native else AT_ONCE
+        one_by_one = self._ordered and not native
         rest = iter(pairs)
         done = 0
         while slice_ := list(islice(rest, SLICE)):
+            at_once = 1 if one_by_one else ends_at_once(slice_)
             await self._end_slice(broker, slice_, how, native, perhaps_before, at_once)
             done += len(slice_)
         return done
@@ -154,7 +173,7 @@ class Ender:
         return request(RequestCode.END_TRANSACTION, fields)
 
     async def _is_delivered(self, broker: str, pair: Pair) -> bool:
-        """Looks for the real message of a half message, by the id that both carry."""
+        """Looks for the real message of a half message, by the id that both carry; of a batch it is the last one's."""
         half = await self._half(await self._cluster.broker_addr(broker), pair[0])
         topic = half.properties.get(Prop.REAL_TOPIC)
         # A delayed message waits for its time in a topic of the broker.
@@ -171,6 +190,16 @@ class Ender:
         command = request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(log_offset)})
         answer = await self._cluster.request(addr, command)
         return decode_records(answer.body)[0]
+
+
+def ends_at_once(pairs: Sequence[Pair]) -> int:
+    """How many of these may be under way. How large they are nobody has noted, but each ends before the next begins."""
+    total_bytes = 0
+    for (log_offset, _), (next_offset, _) in pairwise(pairs):
+        gap_bytes = next_offset - log_offset
+        total_bytes += gap_bytes if 0 < gap_bytes < BATCH_BYTES else BATCH_BYTES
+    mean_bytes = total_bytes // max(1, len(pairs) - 1)
+    return min(ENDS_AT_ONCE, BYTES_AT_ONCE // max(1, mean_bytes))
 
 
 def _is_over(error: OrbitMQError) -> bool:

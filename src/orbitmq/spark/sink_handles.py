@@ -1,7 +1,7 @@
-"""Handles of half messages: small enough that a task can report every row it has sent, and a marker can hold them.
+"""Handles of half messages: small enough that a task can report all it has sent, and a marker can hold them.
 
-A half message is named by its broker, its log offset and its offset in the half queue. Handles are kept per
-broker in the order of the rows, because messages with an order key are committed in that order.
+A half message, of one row or of many, is named by its broker, its log offset and its offset in the half queue.
+Handles are kept per broker in the order of the rows, because messages with an order key are committed in that order.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Handles:
         return sum(len(numbers) for numbers in self.of_broker.values()) // 2
 
     def packed(self) -> dict[str, bytes]:
-        """Differences of neighbours, compressed: about three bytes a row instead of sixteen."""
+        """Differences of neighbours, compressed: about three bytes a half message instead of sixteen."""
         return {broker: pack_pairs(numbers) for broker, numbers in self.of_broker.items()}
 
     @classmethod

@@ -8,7 +8,7 @@ half message that nobody reports is never committed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -18,8 +18,8 @@ from orbitmq.client.errors import BadRequest, NotFound, OrbitMQError, Unreachabl
 from orbitmq.client.pipelined import Pipe
 from orbitmq.client.receipt import SEND_STATUS
 from orbitmq.client.sender import Outgoing, Receipt, Sender
-from orbitmq.spark.sink_batches import AT_ONCE, Numbered, RowBatch, Sorting
-from orbitmq.spark.sink_end import Sleep, is_native
+from orbitmq.spark.sink_batches import BATCHES_AT_ONCE, Numbered, RowBatch, Sorting
+from orbitmq.spark.sink_end import Abilities, Sleep, abilities
 from orbitmq.spark.sink_handles import Handles
 from orbitmq.spark.sink_options import SinkOptions
 from orbitmq.spark.sink_rows import BadRow, Row, name_of, rows_of
@@ -47,6 +47,25 @@ class _Todo(NamedTuple):
 
 Lane = list[tuple[_Todo, OrbitMQError | None]]
 """Rows to be sent one after the other, with the error of those that have been tried."""
+Pause = Callable[[OrbitMQError, str, Iterable[str]], Awaitable[None]]
+"""Takes what went wrong, with what, and the topics that it was meant for."""
+
+
+class _Tries:
+    """What becomes of batches."""
+
+    def __init__(self, batches: Iterator[RowBatch]) -> None:
+        self.batches = batches
+        self.rows = 0
+        self.refused: list[tuple[RowBatch, OrbitMQError]] = []
+        self.apart: list[RowBatch] = []
+
+    def failed(self, batch: RowBatch, error: OrbitMQError) -> None:
+        # What is wrong for good may be so with the batch only, like its size.
+        if may_come_right(error):
+            self.refused.append((batch, error))
+        else:
+            self.apart.append(batch)
 
 
 class TaskSender:
@@ -66,12 +85,12 @@ class TaskSender:
         pairs = {Prop.TRANSACTION_PREPARED: "true", Prop.PRODUCER_GROUP: group}
         self._half_text = "".join(f"{PAIR_END}{name}{NAME_END}{value}" for name, value in pairs.items())
         self._delays_checked = False
-        self._natives: dict[str, bool] = {}
+        self._abilities: dict[str, Abilities] = {}
 
     async def send_table(self, table: pa.RecordBatch) -> None:
         """Sends the rows of one Arrow batch; returns when every one of them is stored."""
         topic = self._options.topic
-        plain = PlainTable.of(table, topic, self._options.max_body_bytes) if self._together else None
+        plain = PlainTable.of(table, topic, self._options.max_body_bytes) if self._in_batches else None
         if plain is None:
             await self.send(rows_of(table, topic, self.rows, self._task))
         else:
@@ -80,13 +99,13 @@ class TaskSender:
     async def send(self, rows: Iterator[Row]) -> None:
         """Sends rows; returns when every one of them is stored."""
         numbered = [Numbered(index, row) for index, row in enumerate(rows)]
-        sorting = Sorting(numbered, self._options.max_body_bytes, together=self._together)
+        sorting = Sorting(numbered, self._options.max_body_bytes, in_batches=self._in_batches)
         await self._send_all(sorting, len(numbered))
 
     @property
-    def _together(self) -> bool:
+    def _in_batches(self) -> bool:
         """Whether rows may travel in batches, as far as is known."""
-        return all(self._natives.values())
+        return all(known.half_batch for known in self._abilities.values())
 
     async def _send_all(self, sorting: Sorting | PlainTable, count: int) -> None:
         """Those with an order key wait for each other, but half messages: they get their order at the commit.
@@ -95,75 +114,88 @@ class TaskSender:
         """
         transactional = self._options.transactional
         todo = [await self._prepared(index, row) for index, row in sorting.alone]
-        receipts: list[Receipt | None] = [None] * count
-        refused, apart = await self._first_try_of_batches(sorting)
+        receipts: dict[int, Receipt] = {}
+        in_batches, refused, apart = await self._store_batches(sorting)
         at_once = apart + [item for item in todo if transactional or item.queue is None]
         refused += await self._first_try(at_once, receipts)
         lanes = [] if transactional else self._lanes(todo)
         await self._store_lanes([*([pair] for pair in refused), *lanes], receipts)
+        if in_batches + len(receipts) != count:
+            raise AssertionError(f"of {count} rows {in_batches} went in batches and {len(receipts)} alone")
         if transactional:
-            for receipt in filter(None, receipts):
+            for _, receipt in sorted(receipts.items()):
                 self._note_half(receipt.broker, receipt.offset_msg_id, receipt.queue_offset)
         self.rows += count
 
     def _note_half(self, broker: str, offset_msg_id: str, queue_offset: int) -> None:
         self.handles.add(broker, parse_offset_msg_id(offset_msg_id)[2], queue_offset)
 
-    async def _store_lanes(self, lanes: list[Lane], receipts: list[Receipt | None]) -> None:
+    async def _store_lanes(self, lanes: list[Lane], receipts: dict[int, Receipt]) -> None:
         async def work() -> None:
             # All workers share the lanes: whoever is free takes the next one.
             while lanes:
                 for item, error in lanes.pop():
                     receipts[item.number] = await self._stored(item, error)
 
-        await _together([work] * min(self._options.max_alone_in_flight, len(lanes)))
+        await _side_by_side([work] * min(self._options.max_alone_in_flight, len(lanes)))
 
-    async def _first_try_of_batches(self, sorting: Sorting | PlainTable) -> tuple[Lane, list[_Todo]]:
-        """The rows of batches that were not stored, and of those that cannot be stored as batches: from now on each
-        for itself, under the ids they had.
+    async def _store_batches(self, sorting: Sorting | PlainTable) -> tuple[int, Lane, list[_Todo]]:
+        """Rows that were stored in batches; those of batches that were refused, and those that cannot be stored so.
+
+        The latter two go each for itself from now on, under the ids they had. A half message that was refused is sent
+        again as it is, until that takes too long: to a broker with too much to do its rows would be hundreds of them.
         """
+        tries = _Tries(sorting.batches(self._options.max_in_flight, self._sender.ids))
+        pause = self._pauses()
+        while True:
+            await self._try_batches(tries)
+            if not tries.refused or not self._options.transactional:
+                break
+            # Of several errors one that asks for a new route: a busy broker has not moved.
+            batch, error = max(tries.refused, key=lambda item: item[1].code != ResponseCode.SYSTEM_BUSY)
+            first = batch.rows()[0]
+            name = f"{self._name(first.number, first.row)}, with {batch.size - 1} others,"
+            await pause(error, name, {each.topic for each, _ in tries.refused})
+            tries.batches = iter([batch for batch, _ in tries.refused])
+            tries.refused = []
+        lane: Lane = [(item, error) for batch, error in tries.refused for item in await self._single(batch)]
+        return tries.rows, lane, [item for batch in tries.apart for item in await self._single(batch)]
+
+    async def _try_batches(self, tries: _Tries) -> None:
+        """Sends each batch once."""
         transactional = self._options.transactional
         code = RequestCode.SEND_MESSAGE_V2 if transactional else RequestCode.SEND_BATCH_MESSAGE
-        refused: list[tuple[RowBatch, OrbitMQError]] = []
-        apart: list[RowBatch] = []
         sent: list[tuple[RowBatch, MessageQueue, str]] = []
-
-        def failed(batch: RowBatch, error: OrbitMQError) -> None:
-            # What is wrong for good may be so with the batch only, like its size.
-            if may_come_right(error):
-                refused.append((batch, error))
-            else:
-                apart.append(batch)
 
         def note(number: int, outcome: Answer | OrbitMQError) -> None:
             batch, queue, addr = sent[number]
             if isinstance(outcome, OrbitMQError):
-                failed(batch, outcome)
+                tries.failed(batch, outcome)
             elif outcome.code not in SEND_STATUS:
-                failed(batch, from_response(code, outcome.code, outcome.remark, addr))
-            elif transactional:
+                tries.failed(batch, from_response(code, outcome.code, outcome.remark, addr))
+            else:
+                tries.rows += batch.size
                 place = outcome.extFields
-                self._note_half(queue.broker_name, place.msgId, place.queueOffset)
+                if transactional:
+                    self._note_half(queue.broker_name, place.msgId, place.queueOffset)
 
-        at_once = min(AT_ONCE, self._options.max_in_flight)
+        at_once = min(BATCHES_AT_ONCE, self._options.max_in_flight)
         pipe = Pipe(self._cluster, at_once=at_once, done=note)
-        for batch in sorting.batches(self._options.max_in_flight, self._sender.ids):
+        for batch in tries.batches:
             message = Outgoing(batch.topic, batch.body, 0, 0, "", "")
             if transactional:
                 message = self._half_batch(batch)
             try:
                 addr, queue, command = await self._sender.placed(message, code=code)
-                if transactional and (batch.size == 1 or not await self._is_native(addr)):
-                    apart.append(batch)
+                if transactional and not 1 < batch.size <= (await self._abilities_of(addr)).half_batch:
+                    tries.apart.append(batch)
                     continue
             except OrbitMQError as error:
-                failed(batch, error)
+                tries.failed(batch, error)
                 continue
             sent.append((batch, queue, addr))
             await pipe.put(addr, command)
         await pipe.finish()
-        lane: Lane = [(item, error) for batch, error in refused for item in await self._single(batch)]
-        return lane, [item for batch in apart for item in await self._single(batch)]
 
     async def _single(self, batch: RowBatch) -> list[_Todo]:
         return [
@@ -172,19 +204,19 @@ class TaskSender:
         ]
 
     def _half_batch(self, batch: RowBatch) -> Outgoing:
-        """Under the id of its first row: where that is found, the batch has been committed."""
-        msg_id = str(batch.ids[0])
+        """Under the id of its last row: where that is found, the commit has come to its end."""
+        msg_id = str(batch.ids[batch.size - 1])
         pairs = {Prop.UNIQ_KEY: msg_id, Prop.WAIT: "true", Prop.HALF_BATCH: str(batch.size)}
         properties = encode_properties(pairs).decode() + self._half_text
         return Outgoing(batch.topic, batch.body, SysFlag.TX_PREPARED, 0, properties, msg_id)
 
-    async def _is_native(self, addr: str) -> bool:
-        known = self._natives.get(addr)
+    async def _abilities_of(self, addr: str) -> Abilities:
+        known = self._abilities.get(addr)
         if known is None:
-            known = self._natives[addr] = await is_native(self._cluster, addr)
+            known = self._abilities[addr] = await abilities(self._cluster, addr)
         return known
 
-    async def _first_try(self, todo: Sequence[_Todo], receipts: list[Receipt | None]) -> Lane:
+    async def _first_try(self, todo: Sequence[_Todo], receipts: dict[int, Receipt]) -> Lane:
         """Sends all of them, many at a time; those that were not stored, and why."""
         refused: Lane = []
         sent: list[tuple[_Todo, MessageQueue, str]] = []
@@ -274,7 +306,7 @@ class TaskSender:
         """A Java broker would deliver the half message itself after the delay, so that is refused."""
         route = await self._cluster.publish_route(row.topic)
         for name, addr in route.masters().items():
-            if not await self._is_native(addr):
+            if not (await self._abilities_of(addr)).native:
                 raise BadRow(
                     f"{self._name(index, row)} asks for a delay, and broker {name} cannot delay "
                     "transactional messages",
@@ -283,24 +315,11 @@ class TaskSender:
         self._delays_checked = True
 
     async def _stored(self, item: _Todo, error: OrbitMQError | None) -> Receipt:
-        """Sends until it is stored; gives up when the trouble lasts longer than `retryTimeoutMs`.
-
-        With an error it has been tried once already.
-        """
-        now = asyncio.get_running_loop().time
-        pause_s, give_up_at = FIRST_PAUSE_S, 0.0
+        """Sends until it is stored; with an error it has been tried once already."""
+        pause = self._pauses()
         while True:
             if error is not None:
-                give_up_at = give_up_at or now() + self._options.retry_timeout_s
-                if not may_come_right(error) or now() + pause_s > give_up_at:
-                    error.args = (f"{self._name(item.number, item.row)} was not stored: {error}",)
-                    raise error
-                # Spread over time, so that those that were refused together do not come back together.
-                await self._sleep(pause_s * (0.5 + self._cluster.rng.random()))
-                pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
-                if error.code != ResponseCode.SYSTEM_BUSY:
-                    with suppress(OrbitMQError):  # who is not reached now may have moved, or come back
-                        await self._cluster.publish_route(item.row.topic, refresh=True)
+                await pause(error, self._name(item.number, item.row), {item.row.topic})
             try:
                 if item.queue is None:
                     return await self._sender.send(item.message)
@@ -309,6 +328,27 @@ class TaskSender:
                 )
             except OrbitMQError as again:
                 error = again
+
+    def _pauses(self) -> Pause:
+        """Pauses between tries, longer and longer; raises when the trouble lasts longer than `retryTimeoutMs`."""
+        now = asyncio.get_running_loop().time
+        pause_s, give_up_at = FIRST_PAUSE_S, 0.0
+
+        async def pause(error: OrbitMQError, name: str, topics: Iterable[str]) -> None:
+            nonlocal pause_s, give_up_at
+            give_up_at = give_up_at or now() + self._options.retry_timeout_s
+            if not may_come_right(error) or now() + pause_s > give_up_at:
+                error.args = (f"{name} was not stored: {error}",)
+                raise error
+            # Spread over time, so that those that were refused together do not come back together.
+            await self._sleep(pause_s * (0.5 + self._cluster.rng.random()))
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+            if error.code != ResponseCode.SYSTEM_BUSY:
+                for topic in topics:
+                    with suppress(OrbitMQError):  # who is not reached now may have moved, or come back
+                        await self._cluster.publish_route(topic, refresh=True)
+
+        return pause
 
 
 def stored(message: Outgoing, queue: MessageQueue, answer: Answer) -> Receipt:
@@ -327,7 +367,7 @@ def may_come_right(error: OrbitMQError) -> bool:
     return error.retryable or isinstance(error, Unreachable)
 
 
-async def _together(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
+async def _side_by_side(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
     """Runs all; the first error cancels the rest and is raised as itself."""
 
     async def one(job: Callable[[], Awaitable[None]]) -> None:

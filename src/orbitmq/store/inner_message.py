@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from orbitmq.wire.java_hash import string_hash
+from orbitmq.wire.java_hash import tag_code
 from orbitmq.wire.properties import find_property
 
 NO_HOST = bytes(8)
@@ -32,7 +32,7 @@ class InnerMessage:
     def index_properties(self) -> InnerMessage:
         """Takes tag hash and keys from the rendered properties, for messages that do not come by the fast path."""
         tag = find_property(self.properties, b"TAGS")
-        self.tags_code = string_hash(tag.decode()) if tag else 0
+        self.tags_code = tag_code(tag) if tag else 0
         self.unique_key = find_property(self.properties, b"UNIQ_KEY")
         self.keys = find_property(self.properties, b"KEYS")
         return self

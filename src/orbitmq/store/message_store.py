@@ -80,6 +80,7 @@ class MessageStore(QueueTable):
             None  # where given, nothing behind it is shown: it might be cut away again
         )
         self.fault: Fault | None = None
+        self.before_writes: list[Callable[[], None]] = []
         self.durability: Durability
         self._lock: FileLock | None = None
         self._waiting_dispatch: list[tuple[int, Staged]] = []
@@ -350,6 +351,13 @@ class MessageStore(QueueTable):
             return
         log.warning("the store takes messages again")
         self.fault = None
+        self.writes_begin()
+
+    def writes_begin(self) -> None:
+        """Writes are taken again. Whoever has something to complete does so now, before clients can write."""
+        if self.fault is None:
+            for complete in self.before_writes:
+                complete()
 
     # --- what has to happen now and then ----------------------------------------------------------------------
 

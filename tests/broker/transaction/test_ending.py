@@ -140,4 +140,4 @@ class TestEnding:
     def test_the_quick_way_and_the_plain_one_store_the_same(self, world: World) -> None:
         world.prepare(queue_id=1, TAGS="größe", KEYS="a b", mine="v")
         (half,) = world.records(HALF_TOPIC)
-        assert records.real(half, "TopicA", 1) == records.real_draft(half, "TopicA", 1).finish()
+        assert records.real(half, "TopicA", 1, 77) == records.real_draft(half, "TopicA", 1, 77).finish()

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orbitmq.broker.transaction import half_batch
+from orbitmq.broker.transaction import half_batch, lane
+from orbitmq.broker.transaction.begun import TRIED_FOR_MS
+from orbitmq.store.cleaner import DISK_FULL
+from orbitmq.store.commit_log import CommitLog
+from orbitmq.store.inner_message import InnerMessage
 from orbitmq.wire.batch import MAX_HALF_BATCH, encode_batch
 from orbitmq.wire.codes import ResponseCode, SysFlag
 from orbitmq.wire.command import Command
-from orbitmq.wire.java_hash import string_hash
+from orbitmq.wire.java_hash import string_hash, tag_code
+from orbitmq.wire.message import Message
 from orbitmq.wire.properties import Prop, encode_properties
 from orbitmq.wire.topics import HALF_TOPIC, OP_TOPIC
 from tests.broker.transaction.test_lane import Side, end, half, sides, text
-from tests.broker.transaction.world import COMMIT, ROLLBACK, World
+from tests.broker.transaction.world import COMMIT, ROLLBACK, World, leave_torn
 
 __all__ = ["sides"]
 Entry = tuple[int, bytes, bytes]
@@ -89,38 +95,261 @@ def test_a_rollback_leaves_nothing(world: World) -> None:
     assert not world.records("TopicA", 2) and not world.transactions.ledger.open
 
 
+def ask_for(world: World) -> None:
+    world.join("pg")
+    world.round()
+
+
+def take_along(world: World) -> None:
+    """As when the log file it lies in is about to go."""
+    world.store.cleaner.guards[-1](world.store.log.position)
+    world.transactions.tick()
+
+
+MOVES = {"where it was sent": lambda world: None, "asked for": ask_for, "taken along": take_along}
+ROWS = [b"row 0", b"row 1", b"row 2", b"row 3"]
+
+
+@pytest.mark.parametrize("move", MOVES)
 @pytest.mark.parametrize("written", range(5))
-def test_what_a_crash_left_of_a_commit_is_completed(world: World, written: int) -> None:
+def test_what_a_crash_left_of_a_commit_is_completed(world: World, written: int, move: str) -> None:
     """The messages come before the word that it has ended: a crash may leave any number of them."""
     place = prepare(world, entries(4))
-    (stored,) = world.records(HALF_TOPIC)
-    for message in half_batch.messages(stored, "TopicA", 2)[:written]:
-        world.store.put(message)
-    world.restart()
+    MOVES[move](world)
+    world.transactions.tick()
+    leave_torn(world, lambda: world.end(place, COMMIT), written)
     assert bool(world.transactions.ledger.open) == (written == 0), "only a commit that began is completed"
-    assert world.bodies(OP_TOPIC) == ([b"0"] if written else [])
+    assert bool(world.bodies(OP_TOPIC)) == (written > 0)
     world.end(place, COMMIT)
     world.restart()
-    assert world.bodies("TopicA", 2) == [b"row 0", b"row 1", b"row 2", b"row 3"]
+    world.end(place, COMMIT)
+    assert world.bodies("TopicA", 2) == ROWS
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("rows", [1, 4])
+def test_also_what_it_left_of_a_quick_one(sides: tuple[Side, Side], rows: int, moved: bool) -> None:
+    for side in sides:
+        world = side.world
+        single = half(0, text())
+        (answer,) = side.read(half_batch_frame(1, entries(rows)) if rows > 1 else single)
+        if moved:
+            ask_for(world)
+            world.transactions.tick()
+        leave_torn(world, partial(side.read, end(answer, COMMIT)), (rows + 1) // 2)
+        assert not world.transactions.ledger.open
+        world.end(at(answer), COMMIT)
+        assert world.bodies("TopicA", 1) == (ROWS if rows > 1 else [single.body])
 
 
 @pytest.mark.parametrize("written", [1, 4])
-def test_a_new_master_completes_it_once_it_may_write(world: World, written: int) -> None:
+def test_a_new_master_completes_it_as_soon_as_it_may_write(world: World, written: int) -> None:
     """The log that it followed may end in the middle of a commit, and it starts before it is confirmed."""
     place = prepare(world, entries(4))
-    (stored,) = world.records(HALF_TOPIC)
-    for message in half_batch.messages(stored, "TopicA", 2)[:written]:
-        world.store.put(message)
+    leave_torn(world, lambda: world.end(place, COMMIT), written, refusal="not confirmed yet")
     for _ in range(2):
-        world.restart(refusal="not confirmed yet")
         world.transactions.tick()
         assert not world.transactions.ledger.open and not world.records(OP_TOPIC)
+        assert world.end(place, COMMIT).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        world.restart(refusal="not confirmed yet")
     world.store.fault = None
-    assert world.end(place, COMMIT).code == 0, "repeated before the rest is there"
-    world.transactions.tick()
-    assert world.bodies("TopicA", 2) == [b"row 0", b"row 1", b"row 2", b"row 3"]
+    world.store.writes_begin()
+    assert world.bodies("TopicA", 2) == ROWS, "before anybody else may write"
     world.restart()
     assert world.bodies(OP_TOPIC) == [b"0"] and world.progress() == (1, 1)
+    assert world.end(place, COMMIT).code == 0
+    assert world.bodies("TopicA", 2) == ROWS
+
+
+def test_a_store_that_heals_completes_it_first(world: World) -> None:
+    place = prepare(world, entries(4))
+    leave_torn(world, lambda: world.end(place, COMMIT), 2, refusal="no space left")
+    assert world.store.fault is not None
+    world.store.fault.heals = True
+    world.store.try_to_heal()
+    assert world.bodies("TopicA", 2) == ROWS
+
+
+def test_nobody_is_told_of_success_before_it_is_complete(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Were it only said, another crash could lose the rest."""
+    place = prepare(world, entries(4))
+    leave_torn(world, lambda: world.end(place, COMMIT), 2, refusal="not confirmed yet")
+    world.store.fault = None
+    with monkeypatch.context() as patch:
+        patch.setattr(CommitLog, "_write_staged", fail)
+        assert world.end(place, COMMIT).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert len(world.records("TopicA", 2)) == 2
+    world.store.fault = None
+    assert world.end(place, COMMIT).code == 0
+    assert world.bodies("TopicA", 2) == ROWS
+
+
+def fail(*_: object) -> None:
+    raise OSError(28, "no space left")
+
+
+def test_a_full_disk_is_no_hindrance(world: World) -> None:
+    """Else it would stay full: the log file with the half message could not go."""
+    place = prepare(world, entries(4))
+    guard = world.store.cleaner.guards[-1]
+    assert guard(place[1]), "nothing of it lies before"
+    leave_torn(world, lambda: world.end(place, COMMIT), 2, refusal="not confirmed yet")
+    guard = world.store.cleaner.guards[-1]
+    assert guard(place[1]) and not guard(place[1] + 1)
+    world.store.fault = None
+    world.store.refuse_writes(f"{DISK_FULL} (95% used)")
+    world.transactions.tick()
+    assert world.bodies("TopicA", 2) == ROWS
+    assert guard(place[1] + 1)
+
+
+def test_a_half_message_that_cannot_be_read_loses_no_rows_in_silence(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    place, other = prepare(world, entries(4)), prepare(world, entries(9)[5:])
+    leave_torn(world, lambda: world.end(place, COMMIT), 2, refusal="not confirmed yet")
+    world.store.fault = None
+    read = world.store.read_record
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store, "read_record", lambda at: None if at == place[1] else read(at))
+        world.transactions.tick()
+        world.transactions.tick()
+        assert caplog.text.count("half message 0 of producer group pg") == 1, "said once"
+        assert "cannot be completed" in caplog.text and "orbitmq store verify" in caplog.text
+        assert not world.records(OP_TOPIC)
+        patch.setattr(world.store, "read_record", read)
+        patch.setattr(half_batch, "rest", lambda *_: 1 // 0)
+        again = world.end(place, COMMIT)
+        assert again.code == ResponseCode.SERVICE_NOT_AVAILABLE and "not complete yet" in (again.remark or "")
+        assert world.end(other, COMMIT).code == 0, "others are not held up"
+        guard = world.store.cleaner.guards[-1]
+        assert not guard(place[1] + 1) and world.progress()[0] < 1
+        world.now += TRIED_FOR_MS + 1
+        world.transactions.tick()
+        assert "some of its messages may be missing" in caplog.text
+        again = world.end(place, COMMIT)
+        assert again.code == ResponseCode.SYSTEM_ERROR and "could not be completed" in (again.remark or "")
+        world.transactions.tick()
+        assert guard(place[1] + 1) and world.progress()[0] == 2
+
+
+def test_one_that_cannot_be_completed_stops_neither_the_start_nor_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    places = [prepare(world, entries(4)), prepare(world, entries(9)[5:])]
+    (first, second) = world.records(HALF_TOPIC)
+    for stored in (first, second):
+        for message in half_batch.messages(stored, "TopicA", 2, stored.physical_offset)[:2]:
+            world.store.put(message)
+    rest = half_batch.rest
+
+    def broken(half: Message, stored: set[bytes]) -> list[InnerMessage]:
+        if half.physical_offset == places[0][1]:
+            raise ValueError("cannot be understood")
+        return rest(half, stored)
+
+    monkeypatch.setattr(half_batch, "rest", broken)
+    world.restart()
+    assert "cannot be understood" in caplog.text
+    assert world.bodies(OP_TOPIC) == [b"1"]
+    monkeypatch.undo()
+    world.transactions.tick()
+    assert sorted(world.bodies("TopicA", 2)) == [*ROWS, b"row 5", b"row 6", b"row 7", b"row 8"]
+
+
+ODD_TEXT = b"UNIQ_KEY\x01%b\x02TAGS\x01\xff\xfe\x02mine\x01\x80\x02KEYS\x01a \xfd"
+
+
+@pytest.mark.parametrize("written", [None, *range(4)])
+def test_texts_that_are_no_utf_8_are_committed_both_ways(
+    sides: tuple[Side, Side], written: int | None
+) -> None:
+    """A foreign producer may send them, and what was taken has to be committed; also its unique ids."""
+    batch = [(n, b"row %d" % n, ODD_TEXT % (b"u%d\xff" % n if n else b"u\xfe")) for n in range(4)]
+    seen = []
+    for side in sides:
+        world = side.world
+        (answer,) = side.read(half_batch_frame(1, batch))
+        assert answer.code == 0, answer.remark
+        if written is None:
+            (said,) = side.read(end(answer, COMMIT, oneway=False))
+            assert said.code == 0, said.remark
+        else:
+            leave_torn(world, partial(side.read, end(answer, COMMIT)), written)
+            world.end(at(answer), COMMIT)
+        assert world.bodies("TopicA", 1) == ROWS
+        assert {m.properties_raw.count(b"\xff\xfe") for m in world.records("TopicA", 1)} == {1}
+        queue = world.store.find_queue("TopicA", 1)
+        assert queue is not None
+        units = [queue.unit(n) for n in range(4)]
+        seen.append([unit[2] for unit in units if unit is not None])
+    assert seen[0] == seen[1] == [tag_code(b"\xff\xfe")] * 4
+
+
+def test_a_tag_that_is_no_utf_8_has_its_hash_on_every_way() -> None:
+    message = InnerMessage("T", 0, b"x", b"TAGS\x01\xff\xfe").index_properties()
+    assert message.tags_code == tag_code(b"\xff\xfe")
+
+
+def at(answer: Command) -> tuple[int, int]:
+    return int(answer.ext["queueOffset"]), int(answer.ext["msgId"][16:], 16)
+
+
+@pytest.mark.parametrize("way", [0, 1], ids=["quick", "plain"])
+def test_a_commit_that_begins_a_new_log_file_and_fails_is_taken_back(
+    sides: tuple[Side, Side], monkeypatch: pytest.MonkeyPatch, way: int
+) -> None:
+    """The end of the old file was written by then."""
+    side = sides[way]
+    log = side.world.store.log
+    batch = [(n, bytes(3000), entry(n)[2]) for n in range(40)]
+    (answer,) = side.read(half_batch_frame(1, batch))
+    file_bytes = log.series.segment_bytes
+    while (filler := file_bytes - log.position - 100_000) > 0:
+        side.world.put("Filler", bytes(min(filler, 60_000)))
+    standing = side.standing()
+    write, calls = CommitLog._write_staged, []
+
+    def second_fails(of: CommitLog) -> None:
+        calls.append(of.position)
+        write(of) if len(calls) == 1 else fail()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CommitLog, "_write_staged", second_fails)
+        (said,) = side.read(end(answer, COMMIT, oneway=False))
+    assert len(calls) >= 2, "the file was changed"
+    assert said.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert side.standing() == standing
+    assert not side.world.records("TopicA", 1)
+    side.world.store.fault = None
+    (said,) = side.read(end(answer, COMMIT, oneway=False))
+    assert said.code == 0 and log.position > file_bytes
+    side.world.restart()
+    assert [m.msg_id for m in side.world.records("TopicA", 1)] == [f"{n:032}" for n in range(40)]
+
+
+def test_ends_of_a_read_are_written_when_they_are_many(
+    sides: tuple[Side, Side], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One read may bring hundreds of them: a hundred megabytes more would be held in memory."""
+    side = sides[0]
+    monkeypatch.setattr(lane, "MOST_STAGED_BYTES", 30_000)
+    batches = [[(0, bytes(500), entry(n * 10 + k)[2]) for k in range(10)] for n in range(20)]
+    answers = side.read(*(half_batch_frame(n, batch) for n, batch in enumerate(batches)))
+    commits: list[int] = []
+    commit_staged = side.world.store.commit_staged
+
+    def counted() -> int:
+        commits.append(sum(map(len, side.world.store.log._parts)))
+        return commit_staged()
+
+    monkeypatch.setattr(side.world.store, "commit_staged", counted)
+    said = side.read(*(end(answer, COMMIT, oneway=False) for answer in answers))
+    assert [one.code for one in said] == [0] * 20
+    assert 4 <= len(commits) <= 7 and max(commits) < 45_000
+    assert len(side.world.records("TopicA", 1)) == 200 and not side.world.transactions.ledger.open
 
 
 def test_of_the_largest_batch_the_last_message_is_enough_to_know(world: World) -> None:
@@ -129,10 +358,7 @@ def test_of_the_largest_batch_the_last_message_is_enough_to_know(world: World) -
         world.end(prepare(world, [entry(number * 1000 + n) for n in range(MAX_HALF_BATCH)]), COMMIT)
     torn = [entry(5000 + n) for n in range(MAX_HALF_BATCH)]
     place = prepare(world, torn)
-    stored = world.records(HALF_TOPIC)[-1]
-    for message in half_batch.messages(stored, "TopicA", 2)[:-1]:
-        world.store.put(message)
-    world.restart()
+    leave_torn(world, lambda: world.end(place, COMMIT), MAX_HALF_BATCH - 1)
     world.end(place, COMMIT)
     bodies = world.bodies("TopicA", 2)
     assert len(bodies) == len(set(bodies)) == 4 * MAX_HALF_BATCH
@@ -158,14 +384,17 @@ def test_one_that_was_asked_for_is_committed_from_its_new_place(world: World) ->
         (encode_batch(entries(2))[:-1], 2, {}, "message 1 of the batch"),
         (entries(2), 3, {}, "it holds 2 messages"),
         (entries(2), "two", {}, "it holds 2 messages"),
-        (entries(MAX_HALF_BATCH + 1), None, {}, "it holds 1001 messages; 1 to 1000"),
+        (entries(MAX_HALF_BATCH + 1), None, {}, "it holds more than 1000 messages"),
+        (encode_batch(entries(MAX_HALF_BATCH)) + b"j", 1000, {}, "message 1000 of the batch"),
+        (encode_batch(entries(MAX_HALF_BATCH + 1)) + b"j", 1001, {}, "it holds more than 1000 messages"),
         ([(0, b"x", b"TAGS\x01t")], None, {}, r"message 0 has no unique id \(UNIQ_KEY\)"),
         ([entry(1), entry(1)], None, {}, "message 1 has no unique id .* of its own"),
         ([(0, b"", b"UNIQ_KEY\x01u")], None, {}, "message 0 is empty"),
         ([entry(1), entry(2, DELAY="3")], None, {}, "message 1 has DELAY"),
         ([entry(1, CLUSTER="other")], None, {}, "message 0 has CLUSTER"),
         ([entry(1, big="x" * 32_700)], None, {}, "bytes of properties"),
-        (entries(2), None, {"DELAY": "3"}, "compressed or delayed"),
+        (entries(2), None, {"DELAY": "3"}, "it has DELAY"),
+        (entries(2), None, {Prop.INNER_MULTI_DISPATCH: "x"}, f"it has {Prop.INNER_MULTI_DISPATCH}"),
         ([(0, b"x" * 400_000, entry(n)[2]) for n in range(3)], None, {}, "mappedFileSizeCommitLog"),
     ],
 )

@@ -60,6 +60,32 @@ def test_one_that_waits_is_taken_along_so_that_progress_goes_on() -> None:
     assert decide(half(0), 1, RULES, CARRY_DISTANCE + 1, always) is Step.WAIT
 
 
+def test_they_are_not_written_again_and_again_when_most_of_them_are_open() -> None:
+    """A start has to read them wherever they are; what it is spared is what ended between them."""
+    ledger = Ledger()
+    for offset in range(4 * CARRY_DISTANCE):
+        ledger.stored(half(offset))
+
+    def steps() -> list[tuple[Step, Half]]:
+        return Round(ledger).steps(MINUTE, RULES, never, 10_000)
+
+    assert steps() == []
+    for offset in range(1, 3 * CARRY_DISTANCE):
+        ledger.ended(offset, Outcome.COMMITTED)
+    assert [(step, found.queue_offset) for step, found in steps()] == [(Step.CARRY, 0)]
+
+
+def test_a_slice_ends_when_it_holds_enough_bytes() -> None:
+    ledger = Ledger()
+    for offset in range(10):
+        ledger.stored(replace(half(offset), body_bytes=100))
+    current = Round(ledger)
+    sizes = []
+    while not current.done:
+        sizes.append(len(current.steps(MINUTE, RULES, always, 64, 250)))
+    assert sizes == [3, 3, 3, 1]
+
+
 def test_given_up_after_the_last_question_or_when_the_log_would_drop_it() -> None:
     assert decide(half(0, checks=14), MINUTE, RULES, 1, always) is Step.CHECK
     assert decide(half(0, checks=15), MINUTE, RULES, 1, always) is Step.GIVE_UP

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from orbitmq.broker.transaction import listing
 from orbitmq.wire import fastjson
+from orbitmq.wire.batch import MAX_HALF_BATCH
 from orbitmq.wire.codes import OrbitCode
 from orbitmq.wire.command import request
 from tests.broker.transaction.world import (
@@ -46,3 +50,16 @@ class TestListing:
         assert [row["msgId"] for row in self.ask(world, producerGroup="g1")["halfMessages"]] == ["T1", "T3"]
         assert [row["msgId"] for row in self.ask(world, topic="TopicB")["halfMessages"]] == ["T4"]
         assert self.ask(world, producerGroup="nobody")["halfMessages"] == []
+
+    def test_a_page_ends_when_it_has_read_enough(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(listing, "MAX_READ_BYTES", 2500)
+        for i in range(5):
+            world.prepare(f"T{i}", body=bytes(1000))
+        first = self.ask(world)
+        assert [row["msgId"] for row in first["halfMessages"]] == ["T0", "T1", "T2"]
+        rest = self.ask(world, fromOffset=str(first["nextOffset"]))
+        assert [row["msgId"] for row in rest["halfMessages"]] == ["T3", "T4"] and rest["nextOffset"] == -1
+
+    def test_it_says_how_many_messages_may_come_in_one(self, world: World) -> None:
+        reply = world.ask(request(OrbitCode.LIST_HALF_MESSAGES, {}))
+        assert reply.ext["halfBatch"] == str(MAX_HALF_BATCH)

@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 from orbitmq.broker.offsets import OffsetTable
-from orbitmq.broker.transaction import records
 from orbitmq.wire import fastjson
 from orbitmq.wire.codes import SysFlag
 from orbitmq.wire.topics import HALF_TOPIC, OP_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
@@ -15,6 +14,7 @@ from tests.broker.transaction.world import (
     ROLLBACK,
     World,
     checks,
+    leave_torn,
     place,
 )
 
@@ -51,10 +51,18 @@ class TestRestart:
     def test_a_real_message_without_its_op_is_not_delivered_again(self, world: World) -> None:
         """What a crash in the middle of the write of a commit leaves."""
         half_place = world.prepare(body=b"once")
-        (half,) = world.records(HALF_TOPIC)
-        world.store.put(records.real(half, "TopicA", 0))
-        world.restart()
+        leave_torn(world, lambda: world.end(half_place, COMMIT), 1)
         assert world.bodies(OP_TOPIC) == [b"0"]
+        assert not world.transactions.ledger.open
+        world.end(half_place, COMMIT)
+        assert world.bodies("TopicA") == [b"once"]
+
+    def test_neither_when_its_half_message_was_moved_before(self, world: World) -> None:
+        half_place = world.prepare(body=b"once")
+        world.join("pg")
+        world.round()
+        world.transactions.tick()
+        leave_torn(world, lambda: world.end(half_place, COMMIT), 1)
         assert not world.transactions.ledger.open
         world.end(half_place, COMMIT)
         assert world.bodies("TopicA") == [b"once"]

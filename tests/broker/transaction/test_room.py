@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from orbitmq.broker.transaction import room
 from orbitmq.store.cleaner import DISK_FULL
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.wire.codes import RequestCode, ResponseCode, SysFlag
@@ -323,6 +324,20 @@ class TestOldLogFiles:
         assert [message.properties["TRAN_PREPARED_QUEUE_OFFSET"] for message in carried] == ["0", "1"]
         world.end((2, carried[0].physical_offset), COMMIT)
         assert len(world.records("TopicA")) == 1
+
+    def test_large_ones_are_taken_along_a_few_at_a_time(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(room, "CLEAR_BYTES", 25_000)
+        for i in range(7):
+            world.prepare(f"T{i}", body=bytes(10_000))
+        guard = world.store.cleaner.guards[-1]
+        end = world.store.log.position
+        assert not guard(end)
+        for left in (4, 1, 0):
+            world.transactions.tick()
+            assert sum(half.log_offset < end for half in world.transactions.ledger.open.values()) == left
+        assert guard(end)
 
     def test_one_that_nobody_will_be_asked_for_is_put_aside(self, world: World) -> None:
         _, log_offset = world.prepare()

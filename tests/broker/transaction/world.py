@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -20,6 +21,7 @@ from orbitmq.broker.transaction import Transactions
 from orbitmq.config import BrokerConfig
 from orbitmq.net.errors import RequestError
 from orbitmq.net.service import error_reply
+from orbitmq.store.cutting import cut_store
 from orbitmq.store.fault import Fault
 from orbitmq.store.inner_message import InnerMessage
 from orbitmq.store.message_store import MessageStore
@@ -30,7 +32,7 @@ from orbitmq.wire.errors import WireError
 from orbitmq.wire.message import Message, decode_record
 from orbitmq.wire.message_id import pack_host
 from orbitmq.wire.properties import Prop, encode_properties
-from orbitmq.wire.topics import TRANSACTION_GROUP
+from orbitmq.wire.topics import OP_TOPIC, TRANSACTION_GROUP
 from tests.broker.fakes import FakeChannel, beat
 from tests.support.send_sides import HastyDisk
 
@@ -249,6 +251,32 @@ class World:
             self.offsets.query(TRANSACTION_GROUP, topic, 0)
             for topic in ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC")
         )
+
+
+def record_end(store: MessageStore, log_offset: int) -> int:
+    """Where the message ends that begins there, or in the next file when the rest of this one was left empty."""
+    record = store.read_record(log_offset)
+    if record is None:
+        file_bytes = store.log.series.segment_bytes
+        log_offset += file_bytes - log_offset % file_bytes
+        record = store.read_record(log_offset)
+    assert record is not None and decode_record(record).topic != OP_TOPIC
+    return log_offset + len(record)
+
+
+def leave_torn(world: World, commit: Callable[[], object], messages: int, *, refusal: str = "") -> None:
+    """Commits, and starts again as after a crash that left only so many messages of what was written then."""
+    log = world.store.log
+    before, offsets = log.position, {key: dict(value) for key, value in world.offsets.table.items()}
+    commit()
+    cut_at = before
+    for _ in range(messages):
+        cut_at = record_end(world.store, cut_at)
+    world.close()
+    world.offsets.table = offsets
+    disk = HastyDisk()
+    cut_store(disk, world.store.settings, cut_at)
+    world.open(refusal)
 
 
 def checks(peer: Peer) -> list[dict[str, str]]:

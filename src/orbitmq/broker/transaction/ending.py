@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from orbitmq.broker import redraft
 from orbitmq.broker.transaction import half_batch, records
+from orbitmq.broker.transaction.begun import BegunCommits
 from orbitmq.broker.transaction.ledger import Half, Ledger, Outcome
 from orbitmq.net.errors import RequestError
 from orbitmq.store.durability import Durable
@@ -29,6 +30,9 @@ log = logging.getLogger("orbitmq.transaction")
 class HasLedger(Protocol):
     @property
     def ledger(self) -> Ledger: ...
+
+    @property
+    def begun(self) -> BegunCommits: ...
 
 
 class EndHandler:
@@ -63,6 +67,8 @@ class EndHandler:
             )
         if broker.store.refusal:
             raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, broker.store.refusal)
+        begun = self._room.begun
+        begun.complete()
         message = self.half_message(header)
         ledger = self._room.ledger
         standing = ledger.find(message.queue_offset)
@@ -75,6 +81,7 @@ class EndHandler:
                 f"(see {names.TRANS_CHECK_MAX_TIME_TOPIC})",
             )
         if isinstance(standing, Outcome):
+            begun.check(message)
             if standing is not outcome and standing is not Outcome.ENDED:
                 raise RequestError(
                     ResponseCode.SYSTEM_ERROR, f"transaction {header.msg_id} was {standing.value} before"
@@ -140,11 +147,12 @@ class EndHandler:
                     "the half message does not tell its topic (REAL_TOPIC, REAL_QID)",
                 )
             if half_batch.is_batch(message.properties):
-                written += half_batch.messages(message, *target)
+                written += half_batch.messages(message, *target, half.log_offset)
             else:
                 if redraft.asks_for_delay(message.properties):
-                    draft = self._delayed(message, *target)
-                written.append(records.real(message, *target) if draft is None else draft.finish())
+                    draft = self._delayed(records.real_draft(message, *target, half.log_offset))
+                real = records.real(message, *target, half.log_offset) if draft is None else draft.finish()
+                written.append(real)
             messages = len(written)
         # The producer may know the transaction by an offset it had earlier: both are over.
         offsets = list(dict.fromkeys((half.queue_offset, message.queue_offset)))
@@ -163,12 +171,12 @@ class EndHandler:
             redraft.stored(draft, places[0])
         return end
 
-    def _delayed(self, message: Message, topic: str, queue_id: int) -> Draft | None:
-        draft = records.real_draft(message, topic, queue_id)
+    def _delayed(self, draft: Draft) -> Draft | None:
         try:
             redraft.delay(self._broker, draft)
         except RequestError as error:
             # Checked when it was prepared, so the limits have changed since; committed is committed.
-            log.warning("message %s is delivered without its delay: %s", message.msg_id, error.remark)
+            unique_id = draft.properties.get(Prop.UNIQ_KEY)
+            log.warning("message %s is delivered without its delay: %s", unique_id, error.remark)
             return None
         return draft

@@ -41,13 +41,12 @@ if TYPE_CHECKING:
 
 END_HEAD: Final = b'{"code":37,"'
 _MOST_SHAPES: Final = 1024
+# Ends are small, and what they make visible is not: a network read may bring hundreds, each of a quarter of a megabyte.
+MOST_STAGED_BYTES: Final = 4 << 20
 # What makes more of a message than a half message, or is added by the broker itself.
 _NOT_COMMON: Final = frozenset(
     {
-        Prop.DELAY,
-        Prop.TIMER_DELAY_SEC,
-        Prop.TIMER_DELAY_MS,
-        Prop.TIMER_DELIVER_MS,
+        *redraft.DELAYS,
         Prop.TIMER_DEL_UNIQKEY,
         Prop.CLUSTER,
         Prop.REAL_TOPIC,
@@ -109,8 +108,11 @@ class Lane:
         self._ends = ends
         self._shapes: dict[tuple[str, str], Shape] = {}
         self._targets: dict[tuple[str, int], bytes] = {}
-        self._row_shapes: dict[str, PropertyShapes] = {}
+        # Of the messages in a batch: the half messages of one broker all have one cluster, unless it was renamed.
+        self._batch_cluster: str | None = None
+        self._batch_shapes = PropertyShapes(b"")
         self._doubts: list[Doubt] = []
+        self._written_to = 0
 
     # A half message comes.
 
@@ -172,6 +174,7 @@ class Lane:
                 identity=records.identity(
                     unique, born_ms, conn.peer_bytes, shape.group, target.topic, str(target.queue_id)
                 ),
+                body_bytes=len(body),
             )
         )
         self._doubt(Doubt(log_offset, names.HALF_TOPIC, queue_offset))
@@ -224,8 +227,12 @@ class Lane:
     # It is committed or rolled back.
 
     def end(self, conn: Connection, data: bytes, start: int, header_end: int, stop: int) -> None:
+        broker = self._broker
         if not self._end(data[start + 4 : header_end], conn):
-            self._broker.gateway.hot_send.slow(conn, data, start, stop)
+            broker.gateway.hot_send.slow(conn, data, start, stop)
+        elif broker.store.log.position - self._written_to > MOST_STAGED_BYTES:
+            broker.gateway.hot_send.finish(conn)
+            self._written_to = broker.store.log.position
 
     def _end(self, header: bytes, conn: Connection) -> bool:
         try:
@@ -276,9 +283,10 @@ class Lane:
         broker = self._broker
         store = broker.store
         if outcome is Outcome.COMMITTED and half_batch.is_batch(message.properties):
-            broker.stats.put(target[0], self._stage_batch(message, target), len(message.body))
+            count = self._stage_batch(message, target, half.log_offset)
+            broker.stats.put(target[0], count, len(message.body))
         elif outcome is Outcome.COMMITTED:
-            store.stage_inner(records.real(message, *target))
+            store.stage_inner(records.real(message, *target, half.log_offset))
             broker.stats.put(target[0], 1, len(message.body))
         ops = store.queue(names.OP_TOPIC, records.HALF_QUEUE)
         host = store.settings.store_host
@@ -288,23 +296,20 @@ class Lane:
             self._doubt(Doubt(log_offset, names.OP_TOPIC, op_offset, (offset, half)))
             self._ledger.ended(offset, outcome, op_offset)
 
-    def _stage_batch(self, half: Message, target: tuple[str, int]) -> int:
+    def _stage_batch(self, half: Message, target: tuple[str, int], prepared_offset: int) -> int:
         cluster = half.properties.get(Prop.CLUSTER, "")
-        shapes = self._row_shapes.get(cluster)
-        if shapes is None:
-            # Texts of one broker's half messages all have one cluster, unless it was renamed.
-            self._row_shapes.clear()
-            shapes = self._row_shapes[cluster] = half_batch.shapes_of(half.properties)
+        if cluster != self._batch_cluster:
+            self._batch_cluster, self._batch_shapes = cluster, half_batch.shapes_of(half.properties)
         store = self._broker.store
         offsets = stage_batch(
             store.log,
             store.queue(*target),
             half.body,
-            shapes,
+            self._batch_shapes,
             SysFlag.TX_COMMIT,
             half.born_ms,
             half.born_host_bytes,
-            half.physical_offset,
+            prepared_offset,
         )
         return len(offsets)
 
@@ -312,6 +317,7 @@ class Lane:
 
     def _doubt(self, doubt: Doubt) -> None:
         if not self._doubts:
+            self._written_to = doubt.log_offset
             asyncio.get_running_loop().call_soon(self._settle)
         self._doubts.append(doubt)
 

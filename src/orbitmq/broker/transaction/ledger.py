@@ -6,6 +6,7 @@ half topic can move on; a transaction therefore has several offsets over time. P
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ REMEMBERED_ENDS: Final = 100_000
 REMEMBERED_MOVES: Final = 50_000
 REMEMBERED_GIVEN_UP: Final = 10_000
 CARRY_DISTANCE: Final = 1000
-"""A half message that has to wait is taken along once this many came after it: a start reads no more."""
+"""A half message that has to wait is taken along once this many came after it, and twice as many as are open: a start
+reads no more."""
 
 V = TypeVar("V")
 
@@ -42,6 +44,7 @@ class Half:
     """Where it was first, if the record says so (TRAN_PREPARED_QUEUE_OFFSET)."""
     identity: int = 0
     """Equal for all records of one message."""
+    body_bytes: int = 0
 
 
 class Rules(NamedTuple):
@@ -191,18 +194,30 @@ class Round:
         self._ledger = ledger
         self._offsets = deque(ledger.open)
         self._end = ledger.next_half
+        self._open = len(ledger.open)
 
     @property
     def done(self) -> bool:
         return not self._offsets
 
     def steps(
-        self, now_ms: int, rules: Rules, online: Callable[[str], bool], limit: int
+        self,
+        now_ms: int,
+        rules: Rules,
+        online: Callable[[str], bool],
+        limit: int,
+        most_bytes: int = sys.maxsize,
     ) -> list[tuple[Step, Half]]:
-        """The next things to do, at most `limit`. Those that wait are passed over, but not without end."""
+        """The next things to do, at most `limit`, and none after those that hold so many bytes.
+
+        Those that wait are passed over, but not without end.
+        """
+        # To take them along spares a start what has ended between them. Where most are open there is nothing to spare,
+        # and all of them would be written again with every round.
+        rules = rules._replace(carry_distance=max(rules.carry_distance, 2 * self._open))
         found: list[tuple[Step, Half]] = []
-        looked_at = 0
-        while self._offsets and len(found) < limit and looked_at < limit * 20:
+        looked_at = taken_bytes = 0
+        while self._offsets and len(found) < limit and taken_bytes < most_bytes and looked_at < limit * 20:
             looked_at += 1
             half = self._ledger.open.get(self._offsets.popleft())
             if half is None:
@@ -210,6 +225,7 @@ class Round:
             step = decide(half, now_ms, rules, self._end - half.queue_offset, online)
             if step is not Step.WAIT:
                 found.append((step, half))
+                taken_bytes += half.body_bytes
         return found
 
 

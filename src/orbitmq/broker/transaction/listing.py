@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from orbitmq.broker.redraft import message_at
 from orbitmq.broker.transaction.records import real_queue
 from orbitmq.wire import fastjson
+from orbitmq.wire.batch import MAX_HALF_BATCH
 from orbitmq.wire.header_fields import Header, Int32, Int64
 from orbitmq.wire.headers import parse
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 MAX_LISTED: Final = 1000
 # A page looks at no more than this many, so that a rare group does not hold the loop.
 MAX_LOOKED_AT: Final = 10_000
+# What is listed is read from the log, and many messages in one half message make it large.
+MAX_READ_BYTES: Final = 8 << 20
+HALF_BATCH_FIELD: Final = "halfBatch"
+"""Says to clients how many messages may come in one half message; a broker that knows of none leaves it out."""
 
 
 class ListHalvesHeader(Header, kw_only=True):
@@ -35,15 +40,16 @@ def list_halves(broker: Broker, ledger: Ledger, command: Command) -> Command:
     limit = max(1, min(header.max_num, MAX_LISTED))
     rows: list[dict[str, object]] = []
     next_offset = -1
-    looked_at = 0
+    looked_at = read_bytes = 0
     for offset in islice((o for o in ledger.open if o >= header.from_offset), MAX_LOOKED_AT + 1):
         looked_at += 1
-        if len(rows) == limit or looked_at > MAX_LOOKED_AT:
+        if len(rows) == limit or looked_at > MAX_LOOKED_AT or read_bytes > MAX_READ_BYTES:
             next_offset = offset
             break
         half = ledger.open[offset]
         if header.producer_group and half.group != header.producer_group:
             continue
+        read_bytes += half.body_bytes
         row = _row(broker, half)
         if row is not None and (not header.topic or row["topic"] == header.topic):
             rows.append(row)
@@ -55,7 +61,7 @@ def list_halves(broker: Broker, ledger: Ledger, command: Command) -> Command:
         "transactionCheckMax": broker.config.transaction_check_max,
         "transactionTimeOut": broker.config.transaction_time_out,
     }
-    return command.reply(body=fastjson.dumps(body))
+    return command.reply(body=fastjson.dumps(body), ext={HALF_BATCH_FIELD: str(MAX_HALF_BATCH)})
 
 
 def _row(broker: Broker, half: Half) -> dict[str, object] | None:

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from orbitmq.broker.redraft import message_at
+from orbitmq.broker.transaction import half_batch
 from orbitmq.broker.transaction.ledger import Half, Ledger, Outcome
 from orbitmq.broker.transaction.records import HALF_QUEUE, half_of, parse_op, real_queue
 from orbitmq.store.consume_queue import UNIT
 from orbitmq.wire import topics as names
 from orbitmq.wire.batch import MAX_HALF_BATCH
 from orbitmq.wire.codes import SysFlag
-from orbitmq.wire.properties import Prop
 
 if TYPE_CHECKING:
     from orbitmq.broker.offsets import OffsetTable
@@ -38,7 +38,7 @@ class Delivered(NamedTuple):
     """An open half message whose real message is in the log, or some of a batch; `unique_keys` tells which."""
 
     half: Half
-    unique_keys: set[str]
+    unique_keys: set[bytes]
 
 
 class Replay:
@@ -129,7 +129,7 @@ class Loader:
                 half = None if offset is None else self._ledger.find(offset)
                 if isinstance(half, Half):
                     delivered = found.setdefault(half.queue_offset, Delivered(half, set()))
-                    delivered.unique_keys.add(message.properties.get(Prop.UNIQ_KEY, ""))
+                    delivered.unique_keys.add(half_batch.unique_key(message.properties_raw))
         return list(found.values())
 
     def _messages(self, queue: ConsumeQueue, offset: int) -> Iterator[Message]:

@@ -106,6 +106,7 @@ def _half(
         max(0, _number(properties.get(Prop.TRANSACTION_CHECK_TIMES))),
         None if first_offset == _NOT_A_NUMBER else first_offset,
         who,
+        len(body),
     )
 
 
@@ -145,8 +146,11 @@ def put_aside(message: Message) -> Draft:
     return redraft(message, names.TRANS_CHECK_MAX_TIME_TOPIC, 0)
 
 
-def real(message: Message, topic: str, queue_id: int) -> InnerMessage:
+def real(message: Message, topic: str, queue_id: int, prepared_offset: int) -> InnerMessage:
     """The message as consumers get it. Its text keeps TRAN_MSG: consumers take the transaction id by it.
+
+    `prepared_offset` is where in the log its half message is now, which need not be where the producer knows it: a
+    start finds an interrupted commit by it, and reads nothing before the oldest open half message.
 
     The common commit: the stored text is used as it is, without taking it apart and putting it together again.
     """
@@ -165,15 +169,15 @@ def real(message: Message, topic: str, queue_id: int) -> InnerMessage:
         message.born_ms,
         message.born_host_bytes,
         message.reconsume_times,
-        message.physical_offset,
+        prepared_offset,
     )
 
 
-def real_draft(message: Message, topic: str, queue_id: int) -> Draft:
+def real_draft(message: Message, topic: str, queue_id: int, prepared_offset: int) -> Draft:
     """The same, open to be delayed."""
     draft = redraft(message, topic, queue_id)
     draft.sys_flag = draft.sys_flag & ~SysFlag.TX_MASK | SysFlag.TX_COMMIT
-    draft.prepared_offset = message.physical_offset
+    draft.prepared_offset = prepared_offset
     return draft
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -12,13 +11,13 @@ from orbitmq.broker import redraft
 from orbitmq.broker.persist import OFFSETS
 from orbitmq.broker.room import Room
 from orbitmq.broker.transaction import half_batch, records
+from orbitmq.broker.transaction.begun import BegunCommits, may_write
 from orbitmq.broker.transaction.ending import EndHandler
 from orbitmq.broker.transaction.lane import END_HEAD, Lane
 from orbitmq.broker.transaction.ledger import Half, Ledger, Outcome, Round, Rules, Step, is_over
 from orbitmq.broker.transaction.listing import list_halves
-from orbitmq.broker.transaction.loading import Delivered, Loader
+from orbitmq.broker.transaction.loading import Loader
 from orbitmq.net.errors import RequestError
-from orbitmq.store.cleaner import DISK_FULL
 from orbitmq.store.durability import Durable
 from orbitmq.wire import topics as names
 from orbitmq.wire.codes import OrbitCode, RequestCode, ResponseCode, SysFlag
@@ -42,8 +41,10 @@ log = logging.getLogger("orbitmq.transaction")
 TICK_S: Final = 0.5
 # A round is done in slices, so that ten thousand open transactions do not hold up clients.
 SLICE_STEPS: Final = 64
+SLICE_BYTES: Final = 2 << 20
 SLICE_PAUSE_S: Final = 0.005
 CLEAR_AT_ONCE: Final = 256
+CLEAR_BYTES: Final = 8 << 20
 
 
 class Work(NamedTuple):
@@ -64,11 +65,11 @@ class Transactions(Room):
         self._round: Round | None = None
         self._last_round_ms = 0
         self._slice: asyncio.TimerHandle | None = None
-        self._begun: deque[Delivered] = deque()
-        """Commits whose messages, or some of them, are in the log, and the word that they ended is not."""
+        self.begun = BegunCommits(broker, self.ledger)
         self._clear_before = 0
         self._cleared_to = 0
         broker.store.cleaner.guards.append(self._may_go)
+        broker.store.before_writes.append(lambda: self.begun.complete())
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -133,10 +134,8 @@ class Transactions(Room):
             # The next messages get offsets below the stored progress: it has to be right before they come.
             self._save_progress()
             broker.tables.save(OFFSETS)
-        self._begun = deque(() if broker.config.is_slave else loader.delivered())
-        for half, _ in self._begun:
-            self.ledger.ended(half.queue_offset, Outcome.COMMITTED)
-        self._complete_commits()
+        self.begun = BegunCommits(broker, self.ledger, () if broker.config.is_slave else loader.delivered())
+        self.begun.complete()
         if self.ledger.open:
             log.info("%d transactions are open", len(self.ledger.open))
         self._last_round_ms = broker.clock()
@@ -151,30 +150,9 @@ class Transactions(Room):
             self._slice = None
         self._save_progress()
 
-    def _complete_commits(self) -> None:
-        """Of a batch the crash may have left the first messages only; the rest belongs to the same commit.
-
-        A new master may not write yet when it starts, nor may anybody on a full disk: then it is done later.
-        """
-        store = self._broker.store
-        count = len(self._begun)
-        while self._begun and not store.refusal:
-            half, unique_keys = self._begun[0]
-            rest = half_batch.rest(redraft.message_at(store, half.log_offset), unique_keys)
-            op = records.op(half.queue_offset, self._broker.clock(), store.settings.store_host)
-            try:
-                places, _ = redraft.put_all(store, [*rest, op])
-            except OSError as error:
-                log.error("commits that a crash interrupted are not completed yet: %s", error)
-                return
-            self.ledger.ended(half.queue_offset, Outcome.COMMITTED, places[-1].queue_offset)
-            self._begun.popleft()
-        if count and not self._begun:
-            log.warning("%d transactions had been committed just before a crash; it is written down", count)
-
     def tick(self) -> None:
         """Saves the progress, and begins or goes on with a round of questions."""
-        self._complete_commits()
+        self.begun.complete()
         self._save_progress()
         broker = self._broker
         if self._clear_before:
@@ -195,7 +173,7 @@ class Transactions(Room):
 
     def _save_progress(self) -> None:
         """Never past what readers may see: a stored progress must not be ahead of the queues."""
-        if self._begun:
+        if self.begun.waiting:
             return
         broker = self._broker
         for topic, offset in zip((names.HALF_TOPIC, names.OP_TOPIC), self.ledger.progress(), strict=True):
@@ -209,24 +187,27 @@ class Transactions(Room):
         """A log file stays while it holds an open transaction; `tick` takes those along."""
         if self._broker.config.is_slave:
             return True
-        if self._begun:
+        if self.begun.needs(log_end):
             return False
         first = next(iter(self.ledger.open.values()), None)
         if first is None or first.log_offset >= log_end:
-            return self._cleared_to <= self._broker.store.durability.offset
+            written_to = max(self._cleared_to, self.begun.written_to)
+            return written_to <= self._broker.store.durability.offset
         self._clear_before = max(self._clear_before, log_end)
         return False
 
     def _clear(self) -> None:
         """Also on a disk so full that clients are refused: what is written here lets more go than it takes."""
         store = self._broker.store
-        if store.refusal and not store.refusal.startswith(DISK_FULL):
+        if not may_write(store.refusal):
             return
-        old = [
-            half
-            for half in islice(self.ledger.open.values(), CLEAR_AT_ONCE)
-            if half.log_offset < self._clear_before
-        ]
+        old: list[Half] = []
+        taken_bytes = 0
+        for half in islice(self.ledger.open.values(), CLEAR_AT_ONCE):
+            if half.log_offset >= self._clear_before or taken_bytes > CLEAR_BYTES:
+                break
+            old.append(half)
+            taken_bytes += half.body_bytes
         if not old:
             self._clear_before = 0
             return
@@ -253,7 +234,7 @@ class Transactions(Room):
                 asked_groups[group] = any(not c.conn.closed for c in broker.clients.producer_group(group))
             return asked_groups[group]
 
-        self._do(current.steps(broker.clock(), self._rules(), online, SLICE_STEPS))
+        self._do(current.steps(broker.clock(), self._rules(), online, SLICE_STEPS, SLICE_BYTES))
         if current.done:
             self._round = None
         else:
