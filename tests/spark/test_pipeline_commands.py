@@ -6,17 +6,21 @@ import functools
 import importlib
 import inspect
 import json
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from orbitmq.cli.main import main
 from orbitmq.client.errors import BadRequest
 from orbitmq.spark.pipelines import PIPELINES
-from orbitmq.spark.pipelines.command import moment, spark_problem
-from tests.spark.topics import Topics, numbered
+from orbitmq.spark.pipelines.command import moment
+from orbitmq.spark.pipelines.problems import spark_exit_code, spark_problem
+from orbitmq.spark.pipelines.tables import read_options, source_cores
+from tests.spark.topics import Out, Topics, numbered
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,6 +63,40 @@ def test_every_pipeline_explains_itself(name: str, capsys: pytest.CaptureFixture
         (
             ["route", "B", "-t", "A", "--checkpoint", "/c", "--start", "latest", "--to-namesrv", "y:1"],
             {"to": "B", "topics": ["A"], "checkpoint": "/c", "start": "latest", "to_namesrv": "y:1"},
+        ),
+        (
+            [
+                "replay",
+                "A",
+                "B",
+                "--from",
+                "now",
+                "--job",
+                "n",
+                "--read",
+                "cores=2",
+                "--write",
+                "maxInFlight=1",
+            ],
+            {"job": "n", "read": {"cores": "2"}, "write": {"maxInFlight": "1"}},
+        ),
+        (["query", "S", "-t", "A", "--accept-data-loss"], {"fail_on_data_loss": False, "read": {}}),
+        (
+            [
+                "route",
+                "B",
+                "-t",
+                "A",
+                "--checkpoint",
+                "/c",
+                "--group",
+                "g",
+                "--read",
+                "a=b=c",
+                "--read",
+                "d=",
+            ],
+            {"group": "g", "read": {"a": "b=c", "d": ""}},
         ),
         (["rebuild", "/s", "/o", "--index-slots", "5"], {"store": "/s", "out": "/o", "index_slots": 5}),
     ],
@@ -108,9 +146,15 @@ def test_a_report_as_json_and_as_text(
 @pytest.mark.parametrize(
     ("args", "code", "problem"),
     [
-        (["replay", "NoSuchTopic", "Target", "--from", "1h"], 1, "NoSuchTopic"),
+        (["replay", "NoSuchTopic", "Target", "--from", "1h"], 3, "NoSuchTopic"),
+        (["route", "Target", "-t", "NoSuchTopic", "--checkpoint", "{tmp}"], 3, "NoSuchTopic"),
+        (["query", "SELECT 1", "-t", "A", "-n", "127.0.0.1:1", "--archive", "{tmp}"], 4, "127.0.0.1:1"),
+        (["replay", "A", "B", "--from", "1h", "-n", "127.0.0.1:1"], 4, "127.0.0.1:1"),
+        (["query", "SELECT 1", "-t", "TBW102", "--read", "pageByte=1"], 2, "did you mean pageBytes"),
+        (["query", "SELECT 1", "-t", "TBW102", "--read", "pageBytes"], 2, "write --read NAME=VALUE"),
+        (["dedup", "TBW102", "B", "--write", "maxBodyBytes=x"], 2, "maxBodyBytes"),
         (["replay", "A", "B", "--from", "yesterday"], 2, "'yesterday' is not a time"),
-        (["triage", "never_seen_group"], 1, "never_seen_group"),
+        (["triage", "never_seen_group"], 3, "never_seen_group"),
         (["rebuild", "no-such-store", "no-such-out"], 3, "holds no commit log"),
         (["query", "SELECT nonsense FROM messages", "-t", "TBW102"], 1, "nonsense"),
     ],
@@ -119,11 +163,14 @@ def test_an_error_is_one_line_and_an_exit_code(
     spark: SparkSession,
     server: ServerProcess,
     capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
     args: list[str],
     code: int,
     problem: str,
 ) -> None:
-    assert main(["spark", *args, "-n", server.namesrv, "--quiet"]) == code
+    args = [word.replace("{tmp}", str(tmp_path)) for word in args]
+    at = [] if "-n" in args else ["-n", server.namesrv]
+    assert main(["spark", *args, *at, "--quiet"]) == code
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("orbitmq: ")]
     assert problem in line
 
@@ -177,3 +224,78 @@ Caused by: java.io.IOException: No space left on device
 )
 def test_of_what_spark_prints_the_line_that_matters_is_kept(text: str, expected: str) -> None:
     assert spark_problem(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("orbitmq.spark.errors.BadOption: option 'x': no", 2),
+        ("orbitmq.spark.errors.UnknownTopic: option 'subscribe': topic 'x'", 3),
+        ("orbitmq.client.errors.NotFound: x\n\norbitmq.spark.errors.BrokerLost: y", 4),
+        ("orbitmq.spark.errors.DataLost: x", 1),
+        ("orbitmq.no.such.module.Error: x", 1),
+        ("java.io.IOException: x", 1),
+    ],
+)
+def test_the_class_that_spark_prints_tells_the_exit_code(text: str, code: int) -> None:
+    assert spark_exit_code(f"An exception was thrown\n{text}\n\tat Foo") == code
+
+
+def test_an_error_says_how_to_follow_its_advice_on_this_command_line(
+    spark: SparkSession, server: ServerProcess, topics: Topics, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("AdviceIn", "AdviceOut"):
+        topics.create(name, 1)
+    topics.fill("AdviceIn", 0, [Out(b"x" * 200)])
+    words = ["spark", "replay", "AdviceIn", "AdviceOut", "--from", "1h", "-n", server.namesrv, "--quiet"]
+    assert main([*words, "--write", "maxBodyBytes=100"]) == 2
+    assert "(here: --write maxBodyBytes=VALUE)" in capsys.readouterr().err
+    assert main([*words, "--write", "maxBodyBytes=200", "--read", "requestTimeoutMs=9s"]) == 0
+
+
+@dataclass(frozen=True)
+class Partly:
+    done: int
+
+    @property
+    def exit_code(self) -> int:
+        return 1
+
+
+def test_a_report_of_a_part_is_printed_and_exits_so(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = importlib.import_module("orbitmq.spark.pipelines.replay")
+
+    def replay(spark: SparkSession, topic: str, to: str, **options: object) -> Partly:
+        return Partly(7)
+
+    monkeypatch.setattr(module, "replay", functools.wraps(module.replay)(replay))
+    assert main(["spark", "replay", "A", "B", "--from", "1h", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == {"done": 7}
+
+
+def test_settings_that_come_too_late_are_refused_and_others_are_set(
+    spark: SparkSession, server: ServerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under spark-submit Spark has its settings before it starts the pipeline."""
+    words = ["spark", "query", "SELECT 1 AS one", "-t", "TBW102", "-n", server.namesrv, "--quiet"]
+    assert main([*words, "--conf", "spark.executor.memory=9g"]) == 2
+    assert "spark.executor.memory=9g comes too late" in capsys.readouterr().err
+    assert main([*words, "--master", "spark://nowhere:7077"]) == 2
+    assert "give it to spark-submit, before the file" in capsys.readouterr().err
+    name = "spark.sql.files.maxPartitionBytes"
+    try:
+        assert main([*words, "--conf", f"{name}=1234567", "--master", "local[2]"]) == 0
+        assert spark.conf.get(name) == "1234567"
+    finally:
+        spark.conf.unset(name)
+
+
+def test_on_a_cluster_sources_plan_for_all_its_cores() -> None:
+    def at(master: str) -> Any:
+        return SimpleNamespace(sparkContext=SimpleNamespace(master=master, defaultParallelism=48))
+
+    assert source_cores(at("spark://host:7077")) == {"cores": "48"}
+    assert source_cores(at("local[*]")) == {}
+    assert read_options(at("yarn"), {"namesrv": "x"}, {"Cores": "3"}) == {"namesrv": "x", "Cores": "3"}

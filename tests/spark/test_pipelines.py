@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orbitmq.cli.main import main
+from orbitmq.client.admin.groups import group_progress
+from orbitmq.client.cluster import Cluster
 from orbitmq.client.errors import BadRequest
 from orbitmq.spark.pipelines.archive import archive, read_archive
 from orbitmq.spark.pipelines.dedup import dedup
@@ -149,6 +152,37 @@ def test_routes_in_a_circle_stop_after_one_turn(
             checkpoint=str(tmp_path / "wrong"),
             sql="SELECT body FROM messages",
         )
+    with pytest.raises(BadRequest, match="a column 'topic' is made by.*"):
+        route(
+            spark,
+            ["RouteA"],
+            "RouteB",
+            namesrv=server.namesrv,
+            checkpoint=str(tmp_path / "wrong"),
+            sql="SELECT body, properties, tags AS topic FROM messages",
+        )
+
+
+def test_all_that_a_route_selects_goes_to_its_target_and_its_group_is_where_it_is(
+    spark: SparkSession, server: ServerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    for topic in ("RouteStar", "RouteStarOut"):
+        topics.create(topic, 1)
+    topics.fill("RouteStar", 0, numbered(20))
+    words = ["spark", "route", "RouteStarOut", "-t", "RouteStar", "--checkpoint", str(tmp_path / "cp")]
+    words += ["--sql", "SELECT * FROM messages WHERE queue_offset < 5", "--group", "route_star"]
+    words += ["--read", "pageBytes=4096", "--write", "maxInFlight=8", "-n", server.namesrv, "--quiet"]
+    for _ in range(2):
+        assert main(words) == 0
+    expected = Counter(message.body for message in numbered(5))
+    assert bodies(server.namesrv, "RouteStarOut") == expected
+    assert bodies(server.namesrv, "RouteStar").total() == 20
+    assert asyncio.run(progress(server.namesrv, "route_star")) == {"RouteStar": 20}
+
+
+async def progress(namesrv: str, group: str) -> dict[str, int | None]:
+    async with Cluster(namesrv, timeout_s=5) as cluster:
+        return {queue.topic: queue.consumer_offset for queue in (await group_progress(cluster, group)).queues}
 
 
 def test_a_route_to_another_cluster(
@@ -203,7 +237,7 @@ def test_triage_groups_dead_letters_and_redrive_sends_the_chosen_ones_back_once(
     }
     where = "kind LIKE 'timed out%' OR origin_topic = 'GoneTopic'"
     would = redrive(spark, "triage_group", namesrv=server.namesrv, where=where, dry_run=True)
-    assert (would.matching, would.sent, would.topics) == (13, 12, {"TriageTopic": 12})
+    assert (would.matching, would.would_be_sent, would.topics) == (13, 12, {"TriageTopic": 12})
     done = redrive(spark, "triage_group", namesrv=server.namesrv, where=where)
     assert (done.sent, done.sent_before, done.failed) == (12, 0, 1)
     assert "GoneTopic" in done.failures[0]["problem"]

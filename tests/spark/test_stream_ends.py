@@ -3,45 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from orbitmq.spark.batch import SlicePartition
 from orbitmq.spark.errors import BrokerLost, DataLost
 from orbitmq.spark.offsets import Offsets, from_json, to_json
-from orbitmq.spark.options import parse_read_options
 from orbitmq.spark.stream import OrbitStreamReader
 from orbitmq.wire.fastjson import MessageQueue
-from orbitmq.wire.message import encode_record
 from tests.spark.fake_broker import FakeBroker
+from tests.spark.stream_readers import Make, a_hundred, stream_readers
 
 HERE = MessageQueue("orders", "broker-a", 0)
 AWAY = "127.0.0.1:1"
 """An address where nobody listens."""
 
-Make = Callable[..., OrbitStreamReader]
-
 
 @pytest.fixture
 def broker() -> Iterator[FakeBroker]:
-    with FakeBroker(
-        lambda offset: encode_record(topic="orders", body=b"x", queue_offset=offset), end=100
-    ) as fake:
+    with a_hundred() as fake:
         yield fake
 
 
 @pytest.fixture
 def reader(broker: FakeBroker) -> Iterator[Make]:
-    with ExitStack() as stack:
-
-        def make(**options: str) -> OrbitStreamReader:
-            given = {"namesrv": broker.addr, "subscribe": "orders", "retryTimeoutMs": "0", **options}
-            made = OrbitStreamReader(parse_read_options(given, streaming=True), ("body",))
-            stack.callback(made.stop)
-            return made
-
+    with stream_readers(broker.addr) as make:
         yield make
 
 
@@ -138,3 +126,24 @@ def test_a_topic_that_is_gone_holds_up_no_other_of_its_broker(reader: Make) -> N
     gone = MessageQueue("deleted", "broker-a", 0)
     made = reader(subscribe="deleted,orders")
     assert latest(made, {gone: 5, HERE: 80}) == {gone: 5, HERE: 100}
+
+
+def test_the_first_micro_batch_starts_where_it_did_however_often_it_is_run(
+    broker: FakeBroker, reader: Make
+) -> None:
+    other = MessageQueue("orders", "broker-b", 0)
+    begin = to_json({HERE: 60, other: 7})
+    first = reader().latestOffset(begin, ReadAllAvailable())
+
+    def planned(start: dict[str, object], end: dict[str, object]) -> list[tuple[str, int, int]]:
+        parts = [part.slices for part in reader().partitions(start, end) if isinstance(part, SlicePartition)]
+        return [(piece.queue.broker_name, piece.start, piece.end) for part in parts for piece in part]
+
+    assert planned(begin, first) == [("broker-a", 60, 100)]
+    # Spark asks for the start again, and a broker is away, or the queue's end is another one.
+    assert planned(to_json({other: 7}), first) == [("broker-a", 60, 100)]
+    assert planned(to_json({HERE: 100, other: 9}), first) == [("broker-a", 60, 100)]
+    broker.end = 150
+    second = reader().latestOffset(first, ReadAllAvailable())
+    assert planned(first, second) == [("broker-a", 100, 150)]
+    assert reader().latestOffset(second, ReadAllAvailable()) == second, "nothing new is the same text"

@@ -20,6 +20,9 @@ END: Final = -1
 
 Offsets = dict[MessageQueue, int]
 
+_BEGIN: Final = "@begin"
+"""Beside the topics, none of which can have this name: where the stream began."""
+
 _EXAMPLE: Final = 'write {"topic": {"broker": {"queue": number}}}'
 
 
@@ -151,13 +154,27 @@ def describe(queue: MessageQueue) -> str:
     return f"{queue.topic}/{queue.broker_name}/{queue.queue_id}"
 
 
-def to_json(offsets: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
+def to_json(offsets: Mapping[MessageQueue, int]) -> dict[str, Any]:
     """Nested and in one order, so that equal offsets are equal texts: Spark compares them as texts."""
-    table: dict[str, dict[str, dict[str, int]]] = {}
+    table: dict[str, Any] = {}
     for queue in sorted(offsets):
         brokers = table.setdefault(queue.topic, {})
         brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = offsets[queue]
     return table
+
+
+def end_to_json(start: Mapping[str, Any], end: Mapping[MessageQueue, int]) -> dict[str, Any]:
+    """The end of a micro-batch, from which the start of the first one can be told as well.
+
+    Spark does not write down where a stream began. If its first batch has to be run again it asks anew, and by then
+    the queues may end elsewhere, or a broker may be away.
+    """
+    return {**to_json(end), _BEGIN: start.get(_BEGIN, start)}
+
+
+def start_of(start: Mapping[str, Any], end: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Where the micro-batch with this end starts: what Spark says, or for the first one what its end says."""
+    return start if _BEGIN in start else end.get(_BEGIN, start)
 
 
 def from_json(table: Mapping[str, Any]) -> Offsets:
@@ -166,6 +183,7 @@ def from_json(table: Mapping[str, Any]) -> Offsets:
         return {
             MessageQueue(topic, broker, int(queue)): int(offset)
             for topic, brokers in table.items()
+            if topic != _BEGIN
             for broker, queues in brokers.items()
             for queue, offset in queues.items()
         }

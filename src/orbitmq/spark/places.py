@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from orbitmq.client.routes import MASTER_ID
 from orbitmq.spark.brokers import Brokers, not_registered
-from orbitmq.spark.errors import BadOption, BrokerLost, SourceError, UnknownTopic
+from orbitmq.spark.errors import BadOption, BrokerLost, Missing, SourceError, UnknownTopic
 from orbitmq.spark.offsets import Named, Offsets
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.subscription import matching
@@ -45,13 +45,16 @@ class Bounds(NamedTuple):
 def patiently(work: Callable[[], T], timeout_s: float) -> T:
     """Does it again until it works, as long as trying again can help."""
     give_up = time.monotonic() + timeout_s
+    told = ""
     while True:
         try:
             return work()
         except SourceError as error:
             if not error.retryable or time.monotonic() >= give_up:
                 raise
-            log.warning("%s; trying again", error)
+            if str(error) != told:
+                told = str(error)
+                log.warning("%s; trying again for up to %g s", told, timeout_s)
             time.sleep(PAUSE_S)
 
 
@@ -102,22 +105,33 @@ def _assigned(
 
 
 def bounds_of(
-    brokers: Brokers, queues: Iterable[MessageQueue], on_loss: Callable[[BrokerLost], None] | None = None
+    brokers: Brokers, queues: Iterable[MessageQueue], on_loss: Callable[[SourceError], None] | None = None
 ) -> dict[MessageQueue, Bounds]:
-    """Where each queue begins and ends. With `on_loss`, queues whose broker is away are left out and told."""
+    """Where each queue begins and ends.
+
+    With `on_loss`, queues whose broker or topic is away are left out and told.
+    """
+
+    def lost(error: SourceError) -> None:
+        if on_loss is None:
+            raise error
+        on_loss(error)
+
     # By addresses, too: a topic that is gone has none, where others of the same broker have some.
     by_members: dict[tuple[str, tuple[tuple[int, str], ...]], list[MessageQueue]] = {}
     for queue in queues:
-        members = tuple(brokers.members(queue).items())
-        by_members.setdefault((queue.broker_name, members), []).append(queue)
+        try:
+            members = tuple(brokers.members(queue).items())
+        except BrokerLost as error:
+            lost(error)
+        else:
+            by_members.setdefault((queue.broker_name, members), []).append(queue)
     found: dict[MessageQueue, Bounds] = {}
     for (_, members), alike in by_members.items():
         try:
             found.update(_bounds_at_one_broker(brokers, members, alike))
-        except BrokerLost as error:
-            if on_loss is None:
-                raise
-            on_loss(error)
+        except (BrokerLost, Missing) as error:
+            lost(error)
     return found
 
 

@@ -27,7 +27,7 @@ from orbitmq.client.errors import OrbitMQError
 from orbitmq.spark.batch import SlicePartition
 from orbitmq.spark.brokers import Brokers
 from orbitmq.spark.errors import BrokerLost, DataLost, SourceError, explained
-from orbitmq.spark.offsets import Offsets, from_json, to_json
+from orbitmq.spark.offsets import Offsets, end_to_json, from_json, start_of, to_json
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.places import Bounds, bounds_of, commit, find_queues, mean_sizes, patiently
 from orbitmq.spark.planning import limit_bytes, limit_rows, plan, slices_between
@@ -52,7 +52,7 @@ class OrbitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._queues: list[MessageQueue] = []
         self._queues_since = float("-inf")
         self._target: dict[MessageQueue, Bounds] | None = None
-        self._not_reached: list[BrokerLost] = []
+        self._not_reached: list[SourceError] = []
         """Of brokers that a run which is to end could not ask, why."""
         self._seen: dict[MessageQueue, Bounds] = {}
         self._reported: Offsets = {}
@@ -83,7 +83,7 @@ class OrbitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise explained(error) from error
         if end != begin:
             self._last_batch_s = time.monotonic()
-        return to_json(end)
+        return end_to_json(start, end)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self._options
@@ -107,7 +107,7 @@ class OrbitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         options = self._options
         tasks = plan(
-            slices_between(from_json(start), from_json(end)),
+            slices_between(from_json(start_of(start, end)), from_json(end)),
             cores=options.cores or os.cpu_count() or 1,
             min_partitions=options.min_partitions,
             max_records=options.max_records_per_partition,
@@ -150,12 +150,13 @@ class OrbitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 self._queues = find_queues(brokers, self._options, may_be_none=True)
                 self._queues_since = now
+                self._ask_again_for_routes(known, self._queues)
             except SourceError as error:
                 # A topic whose only broker is away has no route: it may come back, and nothing is lost meanwhile.
                 self._tell_away("routes", error)
         away: set[str] = set()
 
-        def lost(error: BrokerLost) -> None:
+        def lost(error: SourceError) -> None:
             away.add(str(error))
             self._tell_away(str(error), error)
 
@@ -166,6 +167,12 @@ class OrbitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _with_known(self, queues: Iterable[MessageQueue], known: Offsets) -> list[MessageQueue]:
         """Also those that the name servers do not tell any more, because their broker is away or lost them."""
         return sorted({*queues, *(queue for queue in known if is_subscribed(self._options, queue.topic))})
+
+    def _ask_again_for_routes(self, known: Offsets, found: Iterable[MessageQueue]) -> None:
+        """Of topics that are found no more, so that a topic which is gone is not asked for where it was."""
+        for topic in {queue.topic for queue in known} - {queue.topic for queue in found}:
+            if is_subscribed(self._options, topic):
+                self._connected().find_route(topic, refresh=True)
 
     def _reach(self, known: Offsets) -> dict[MessageQueue, Bounds]:
         """The same for a run that is to end: it waits for brokers that are away, and notes those that stay away.
@@ -178,13 +185,14 @@ class OrbitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def look() -> None:
             self._not_reached = []
             queues = find_queues(brokers, options, may_be_none=True)
+            self._ask_again_for_routes(known, queues)
             found.update(bounds_of(brokers, self._with_known(queues, known), self._not_reached.append))
             if self._not_reached:
                 raise self._not_reached[0]
 
         try:
             patiently(look, options.retry_timeout_s)
-        except BrokerLost:
+        except SourceError:
             if not self._not_reached:
                 raise
         return found

@@ -5,20 +5,25 @@ from __future__ import annotations
 import base64
 import csv
 import html
+import io
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 Rows = Sequence[Mapping[str, Any]]
+Remarks = Mapping[str, Sequence[str]]
+"""By the name of a table: what its reader must know."""
 
 ROWS_SHOWN: Final = 20
 MOST_LINES: Final = 8
+_IN_MS: Final = ("p50", "p95", "p99", "max")
 _STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2em auto; padding: 0 1em; color: #222; }
 h1 { font-size: 1.6em } h2 { margin-top: 2em; font-size: 1.2em; border-bottom: 1px solid #ddd }
 img { max-width: 100% } table { border-collapse: collapse; font-size: 13px }
 td, th { padding: 2px 12px 2px 0; text-align: left; border-bottom: 1px solid #eee } td.n { text-align: right }
-p.none { color: #777 } details { margin: .5em 0 } summary { color: #555; cursor: pointer }
+p.remark { color: #777; margin: .3em 0 } details { margin: .5em 0 } summary { color: #555; cursor: pointer }
 table.glance td { padding-right: 2em; font-size: 15px; border: 0 } table.glance td.n { font-weight: 600 }
 """
 # Colours that people with any kind of sight can tell apart.
@@ -26,7 +31,10 @@ _COLOURS: Final = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa33
 
 
 class Plot(NamedTuple):
-    """How a table is drawn: lines over time, one for each combination of `by`, or bars with labels."""
+    """How a table is drawn: lines over time, one for each combination of `by`, or bars with labels.
+
+    `{step}` in the unit is how long a step of time is.
+    """
 
     title: str
     unit: str
@@ -37,7 +45,7 @@ class Plot(NamedTuple):
 
 
 PLOTS: Final[dict[str, Plot]] = {
-    "throughput": Plot("Messages stored", "messages per step", "messages", ("topic",)),
+    "throughput": Plot("Messages stored", "messages per {step}", "messages", ("topic",)),
     "send_latency": Plot(
         "Time to send, 95th percentile", "ms", "p95", ("topic",), note="from message traces"
     ),
@@ -49,7 +57,22 @@ PLOTS: Final[dict[str, Plot]] = {
         note="from message traces",
     ),
     "backlog": Plot(
-        "Stored in this range and not handled yet", "messages", "backlog", ("topic", "consumer_group")
+        "Stored in this range and not handled yet",
+        "messages",
+        "backlog",
+        ("topic", "consumer_group"),
+        note="from message traces",
+    ),
+    "producers": Plot(
+        "Sends of producers",
+        "sends",
+        "sends",
+        ("producer_group", "client"),
+        over_time=False,
+        note="from message traces",
+    ),
+    "sending_hosts": Plot(
+        "Messages by the host they came from", "messages", "messages", ("topic", "host"), over_time=False
     ),
     "hot_keys": Plot("Most frequent keys", "messages", "messages", ("topic", "key"), over_time=False),
     "tag_mix": Plot("Messages by tag", "messages", "messages", ("topic", "tag"), over_time=False),
@@ -65,7 +88,9 @@ PLOTS: Final[dict[str, Plot]] = {
 }
 
 
-def write_report(out: Path, tables: Mapping[str, Rows], heading: str) -> list[str]:
+def write_report(
+    out: Path, tables: Mapping[str, Rows], heading: str, *, step: str, remarks: Remarks
+) -> list[str]:
     """Writes tables, plots and `report.html` below `out`; the names of the files."""
     written: list[str] = []
     (out / "tables").mkdir(parents=True, exist_ok=True)
@@ -73,19 +98,21 @@ def write_report(out: Path, tables: Mapping[str, Rows], heading: str) -> list[st
     parts = [f"<h1>{html.escape(heading)}</h1>", _glance(tables)]
     for name, rows in tables.items():
         plot = PLOTS[name]
+        plot = plot._replace(unit=plot.unit.format(step=step.removeprefix("1 ")))
         title = plot.title + (f" ({plot.note})" if plot.note else "")
         parts.append(f"<h2>{html.escape(title)}</h2>")
         table = out / "tables" / f"{name}.csv"
         _write_csv(table, rows)
         written.append(str(table.relative_to(out)))
+        said = list(remarks.get(name, ()))
         if not rows:
-            parts.append('<p class="none">nothing to show</p>')
+            parts += map(_remark, said or ["nothing to show"])
             continue
         picture = out / "plots" / f"{name}.png"
-        draw(plot, rows, picture)
+        data = base64.b64encode(draw(plot, rows, picture)).decode()
         written.append(str(picture.relative_to(out)))
-        data = base64.b64encode(picture.read_bytes()).decode()
         parts.append(f'<img alt="{html.escape(title)}" src="data:image/png;base64,{data}">')
+        parts += map(_remark, [*_not_drawn(plot, rows), *said])
         # Rows of a line over time say less than the line.
         parts.append(
             f"<details><summary>as a table</summary>{_html_table(rows)}</details>"
@@ -99,6 +126,26 @@ def write_report(out: Path, tables: Mapping[str, Rows], heading: str) -> list[st
         "utf-8",
     )
     return [*written, page.name]
+
+
+def _remark(text: str) -> str:
+    return f'<p class="remark">{html.escape(text)}</p>'
+
+
+def _not_drawn(plot: Plot, rows: Rows) -> list[str]:
+    """Nothing is left away without a word."""
+    drawn, there = _drawn(plot, rows)
+    if drawn == there:
+        return []
+    if plot.over_time:
+        return [f"drawn are the {drawn} lines that rise highest, of {there:,}; tables/ has all of them"]
+    return [f"drawn are the first {drawn}; tables/ has {there:,}"]
+
+
+def _drawn(plot: Plot, rows: Rows) -> tuple[int, int]:
+    """How many lines or bars are drawn, and how many there are."""
+    there = len({_names(plot, row) for row in rows}) if plot.over_time else len(rows)
+    return min(there, MOST_LINES if plot.over_time else ROWS_SHOWN), there
 
 
 def _glance(tables: Mapping[str, Rows]) -> str:
@@ -120,7 +167,7 @@ def _glance(tables: Mapping[str, Rows]) -> str:
         if rows:
             worst = max(rows, key=lambda row: float(row[plot.value]))
             when = f", {worst['time']:%H:%M:%S}" if plot.over_time else ""
-            found.append((what, _text(worst[plot.value]), _label(plot, worst) + when))
+            found.append((what, _text(worst[plot.value]), _names(plot, worst) + when))
     lines = "".join(
         f"<tr><td>{html.escape(what)}</td><td class=n>{value}</td><td>{html.escape(who)}</td></tr>"
         for what, value, who in found
@@ -128,7 +175,8 @@ def _glance(tables: Mapping[str, Rows]) -> str:
     return f"<table class=glance>{lines}</table>" if lines else ""
 
 
-def draw(plot: Plot, rows: Rows, path: Path) -> None:
+def draw(plot: Plot, rows: Rows, path: Path) -> bytes:
+    """The file is for itself and has a title; the picture that is returned stands below one, on the page."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -146,22 +194,31 @@ def draw(plot: Plot, rows: Rows, path: Path) -> None:
                 axes.plot(times, values, marker="o", markersize=2.5, linewidth=1.5, label=label, color=colour)
             axes.set_ylim(bottom=0)
             axes.legend(fontsize=8, frameon=False)
-            places: Any = AutoDateLocator()  # type: ignore[no-untyped-call]
+            places: Any = AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call]
             axes.xaxis.set_major_locator(places)
-            axes.xaxis.set_major_formatter(ConciseDateFormatter(places))  # type: ignore[no-untyped-call]
+            axes.xaxis.set_major_formatter(ConciseDateFormatter(places, tz=UTC))  # type: ignore[no-untyped-call]
+            axes.set_xlabel("UTC")
         else:
             sizes = [float(row[plot.value] or 0) for row in bars]
-            drawn = axes.barh([_label(plot, row) for row in bars], sizes, height=0.7, color=_COLOURS[0])
-            axes.bar_label(drawn, fmt="{:,.0f}", padding=3, fontsize=8)
+            labels = [_drawable(_names(plot, row)) for row in bars]
+            # By number: labels that were cut may be equal, and equal ones would share a bar.
+            found = axes.barh(range(len(bars)), sizes, tick_label=labels, height=0.7, color=_COLOURS[0])
+            axes.bar_label(found, fmt="{:,.0f}", padding=3, fontsize=8)
             axes.tick_params(axis="y", labelsize=8)
             axes.margins(x=0.08)
         (axes.yaxis if plot.over_time else axes.xaxis).set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         (axes.set_ylabel if plot.over_time else axes.set_xlabel)(plot.unit)
-        axes.set_title(plot.title, fontsize=11)
         axes.grid(alpha=0.3, axis="both" if plot.over_time else "x")
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
+        for_page = io.BytesIO()
+        figure.savefig(for_page, format="png")
+        drawn, there = _drawn(plot, rows)
+        # A table of what is most has no more rows than were asked for: only of lines is it known how many there are.
+        part = f"{drawn} of {there:,}" if plot.over_time else f"the first {drawn}"
+        axes.set_title(plot.title + (f" ({part})" if drawn < there else ""), fontsize=11)
         figure.savefig(path)
+        return for_page.getvalue()
     finally:
         pyplot.close(figure)
 
@@ -170,15 +227,18 @@ def _lines(plot: Plot, rows: Rows) -> list[tuple[str, list[tuple[Any, float]]]]:
     """The lines with the largest values; a plot of hundreds tells nothing."""
     lines: dict[str, list[tuple[Any, float]]] = {}
     for row in rows:
-        lines.setdefault(_label(plot, row), []).append((row["time"], float(row[plot.value] or 0)))
+        lines.setdefault(_names(plot, row), []).append((row["time"], float(row[plot.value] or 0)))
     ranked = sorted(lines.items(), key=lambda item: -max(value for _, value in item[1]))
-    return sorted((label, sorted(points)) for label, points in ranked[:MOST_LINES])
+    return sorted((_drawable(name), sorted(points)) for name, points in ranked[:MOST_LINES])
 
 
-def _label(plot: Plot, row: Mapping[str, Any]) -> str:
+def _names(plot: Plot, row: Mapping[str, Any]) -> str:
+    return " · ".join(str(row[name]) for name in plot.by if row[name] is not None) or "(unknown)"
+
+
+def _drawable(name: str) -> str:
     # A $ would begin a formula, an underscore at the beginning would hide the line from the legend.
-    text = " · ".join(str(row[name]) for name in plot.by if row[name] is not None) or "(unknown)"
-    return text.replace("$", r"\$").lstrip("_")[:60]
+    return name.replace("$", r"\$").lstrip("_")[:60]
 
 
 def _write_csv(path: Path, rows: Rows) -> None:
@@ -191,7 +251,11 @@ def _write_csv(path: Path, rows: Rows) -> None:
 
 def _html_table(rows: Rows) -> str:
     names = list(rows[0])
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+    heads = [
+        f"{name} (UTC)" if isinstance(rows[0][name], datetime) else f"{name}, ms" if name in _IN_MS else name
+        for name in names
+    ]
+    head = "".join(f"<th>{html.escape(text)}</th>" for text in heads)
     lines = []
     for row in list(rows)[:ROWS_SHOWN]:
         cells = "".join(
@@ -206,4 +270,6 @@ def _html_table(rows: Rows) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}"
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}"
     return f"{value:,}" if isinstance(value, int) else str(value if value is not None else "-")

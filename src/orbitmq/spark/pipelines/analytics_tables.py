@@ -5,92 +5,13 @@ Every function takes tables of Spark and gives one that is small enough to be dr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from typing import TYPE_CHECKING
 
-from orbitmq.wire.errors import WireError
-from orbitmq.wire.trace import PubTrace, SubAfterTrace, SubBeforeTrace, decode_traces
+from orbitmq.spark.pipelines.utc import instant
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
-
-TRACE_SCHEMA: Final = (
-    "kind string, at timestamp, consumer_group string, topic string, msg_id string, request_id string, "
-    "cost_ms int, success boolean, retries int, client string"
-)
-_TRACE_NAMES: Final = tuple(part.split()[0] for part in TRACE_SCHEMA.split(", "))
-
-
-def read_traces(reports: DataFrame) -> DataFrame:
-    """One row for each event in the messages of a trace topic."""
-    return reports.select("body", "born_host").mapInArrow(_trace_rows, TRACE_SCHEMA)
-
-
-def _trace_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    when = pa.timestamp("us", tz="UTC")
-    types = (pa.string(), when, *[pa.string()] * 4, pa.int32(), pa.bool_(), pa.int32(), pa.string())
-    for batch in batches:
-        rows: list[tuple[Any, ...]] = []
-        for body, host in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-            try:
-                traces = decode_traces(body)
-            except WireError:
-                continue  # the report of a broken client does not spoil those of the others
-            rows += [row for trace in traces if (row := _row(trace, host)) is not None]
-        columns = list(zip(*rows, strict=True)) or [()] * len(types)
-        arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, names=list(_TRACE_NAMES))
-
-
-def _row(trace: object, host: str | None) -> tuple[Any, ...] | None:
-    client = host.rpartition(":")[0] if host else None
-    if isinstance(trace, PubTrace):
-        at = trace.timestamp_ms * 1000
-        return (
-            "sent",
-            at,
-            trace.group,
-            trace.topic,
-            trace.msg_id,
-            None,
-            trace.cost_ms,
-            trace.success,
-            0,
-            client,
-        )
-    if isinstance(trace, SubBeforeTrace):
-        at = trace.timestamp_ms * 1000
-        return (
-            "begun",
-            at,
-            trace.group,
-            None,
-            trace.msg_id,
-            trace.request_id,
-            0,
-            True,
-            trace.retry_times,
-            client,
-        )
-    if isinstance(trace, SubAfterTrace):
-        moment = trace.timestamp_ms * 1000 or None
-        row = (trace.group, None, trace.msg_id, trace.request_id, trace.cost_ms, trace.success, 0, client)
-        return "handled", moment, *row
-    return None
-
-
-def deliveries(traces: DataFrame) -> DataFrame:
-    """Each attempt to handle a message: when it began, who tried, how long it took and how it ended."""
-    from pyspark.sql import functions as F
-
-    begun = traces.where("kind = 'begun'").select(
-        "request_id", "msg_id", "consumer_group", F.col("at").alias("begun"), "retries", "client"
-    )
-    handled = traces.where("kind = 'handled'").select("request_id", "msg_id", "cost_ms", "success")
-    return begun.join(handled, ["request_id", "msg_id"], "left")
 
 
 def throughput(messages: DataFrame, bucket: str) -> DataFrame:
@@ -127,17 +48,48 @@ def tag_mix(messages: DataFrame, most: int) -> DataFrame:
     )
 
 
-def send_latency(traces: DataFrame, bucket: str) -> DataFrame:
+def sending_hosts(messages: DataFrame, most: int) -> DataFrame:
+    """From where messages came, as the messages themselves say: known of producers that report no traces too."""
     from pyspark.sql import functions as F
 
     return (
-        traces.where("kind = 'sent'")
-        .groupBy(_bucket("at", bucket), "topic")
+        messages.groupBy("topic", F.regexp_replace("born_host", ":[0-9]+$", "").alias("host"))
         .agg(
-            F.count(F.lit(1)).alias("sends"),
-            *_percentiles("cost_ms"),
-            F.sum(F.when(F.col("success"), 0).otherwise(1)).alias("failed"),
+            F.count(F.lit(1)).alias("messages"),
+            F.sum("bytes").alias("bytes"),
+            F.min("store_time").alias("first"),
+            F.max("store_time").alias("last"),
         )
+        .orderBy(F.desc("messages"), "topic", "host")
+        .limit(most)
+    )
+
+
+def producers(sent: DataFrame, most: int) -> DataFrame:
+    """What each producer group did from each host; a batch is one send."""
+    from pyspark.sql import functions as F
+
+    return (
+        sent.groupBy(F.col("client_group").alias("producer_group"), "client")
+        .agg(
+            F.concat_ws(", ", F.array_sort(F.collect_set("topic"))).alias("topics"),
+            F.count(F.lit(1)).alias("sends"),
+            _failures(),
+            *_percentiles("cost_ms"),
+            F.min("at").alias("first"),
+            F.max("at").alias("last"),
+        )
+        .orderBy(F.desc("sends"), "producer_group", "client")
+        .limit(most)
+    )
+
+
+def send_latency(sent: DataFrame, bucket: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return (
+        sent.groupBy(_bucket("at", bucket), "topic")
+        .agg(F.count(F.lit(1)).alias("sends"), *_percentiles("cost_ms"), _failures())
         .orderBy("time", "topic")
     )
 
@@ -147,8 +99,7 @@ def consumption_delay(messages: DataFrame, attempts: DataFrame, bucket: str) -> 
     from pyspark.sql import functions as F
 
     first = attempts.groupBy("consumer_group", "msg_id").agg(F.min("begun").alias("begun"))
-    # In milliseconds: timestamps become numbers of seconds, with their fraction.
-    delay_ms = (F.col("begun").cast("double") - F.col("store_time").cast("double")) * 1000
+    delay_ms = (F.unix_micros("begun") - F.unix_micros("store_time")) / 1000
     return (
         messages.select("msg_id", "topic", "store_time")
         .join(first, "msg_id")
@@ -159,25 +110,37 @@ def consumption_delay(messages: DataFrame, attempts: DataFrame, bucket: str) -> 
     )
 
 
-def backlog(messages: DataFrame, attempts: DataFrame, bucket: str) -> DataFrame:
-    """At the end of each step of time: messages stored until then that a group had not handled until then."""
+def backlog(
+    messages: DataFrame, attempts: DataFrame, tags: DataFrame, left_out: DataFrame, bucket: str, end: datetime
+) -> DataFrame:
+    """At the end of each step of time: messages stored until then that a group had not handled until then.
+
+    A group counts for the topics of which it has handled something, but not where `left_out` names both. `tags` are
+    those that a group asks for of a topic, if it does not ask for all: the others are no work that waits for it.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     done_at = F.min(
         F.when(F.col("success"), F.col("begun") + F.make_dt_interval(secs=F.col("cost_ms") / 1000))
     )
-    done = attempts.groupBy("consumer_group", "msg_id").agg(done_at.alias("done"))
-    stored = messages.select("msg_id", "topic", "store_time")
-    # A group counts for the topics of which it has handled something.
+    done = attempts.groupBy("consumer_group", "msg_id").agg(done_at.alias("done"), F.lit(True).alias("begun"))
+    stored = messages.select("msg_id", "topic", F.col("tags").alias("tag"), "store_time")
     pairs = stored.join(done, "msg_id").select("topic", "consumer_group").distinct()
-    came = stored.join(pairs, "topic").select(
-        _bucket("store_time", bucket), "topic", "consumer_group", F.lit(1).alias("change")
+    pairs = pairs.join(left_out, ["topic", "consumer_group"], "left_anti")
+    waiting = (
+        stored.join(pairs.join(tags, ["topic", "consumer_group"], "left"), "topic")
+        .join(done, ["consumer_group", "msg_id"], "left")
+        # What was handled all the same had been asked for then.
+        .where("tags IS NULL OR begun OR array_contains(tags, tag)")
     )
+    came = waiting.select(_bucket("store_time", bucket), "topic", "consumer_group", F.lit(1).alias("change"))
+    # Clocks of clients may be slow: nothing is handled before it is there.
+    went_at = F.greatest("done", "store_time")
     went = (
-        stored.join(done, "msg_id")
-        .where("done IS NOT NULL")
-        .select(_bucket("done", bucket), "topic", "consumer_group", F.lit(-1).alias("change"))
+        waiting.where(F.col("done") < instant(end))
+        .withColumn("went", went_at)
+        .select(_bucket("went", bucket), "topic", "consumer_group", F.lit(-1).alias("change"))
     )
     so_far = Window.partitionBy("topic", "consumer_group").orderBy("time")
     return (
@@ -190,21 +153,29 @@ def backlog(messages: DataFrame, attempts: DataFrame, bucket: str) -> DataFrame:
     )
 
 
-def slow_consumers(attempts: DataFrame, most: int) -> DataFrame:
+def slow_consumers(attempts: DataFrame, start: datetime, most: int) -> DataFrame:
     from pyspark.sql import functions as F
 
     return (
-        attempts.where("cost_ms IS NOT NULL")
+        attempts.where(F.col("cost_ms").isNotNull() & (F.col("begun") >= instant(start)))
         .groupBy("consumer_group", "client")
         .agg(
             F.count(F.lit(1)).alias("handled"),
             *_percentiles("cost_ms"),
-            F.sum(F.when(F.col("success"), 0).otherwise(1)).alias("failed"),
+            _failures(),
             F.sum(F.when(F.col("retries") > 0, 1).otherwise(0)).alias("retried"),
+            F.min("begun").alias("first"),
+            F.max("begun").alias("last"),
         )
-        .orderBy(F.desc("p95"), "consumer_group")
+        .orderBy(F.desc("p95"), "consumer_group", "client")
         .limit(most)
     )
+
+
+def _failures() -> Column:
+    from pyspark.sql import functions as F
+
+    return F.sum(F.when(F.col("success"), 0).otherwise(1)).alias("failed")
 
 
 def _bucket(column: str, bucket: str) -> Column:

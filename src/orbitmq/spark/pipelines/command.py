@@ -1,4 +1,4 @@
-"""What the commands of all pipelines share: options, session, progress, report, and errors as one line.
+"""What the commands of all pipelines share: options, session, progress and report; `problems` has the errors.
 
 The same `main` serves `orbitmq spark NAME`, `python -m orbitmq.spark.pipelines.NAME` and `spark-submit`. Reports go
 to standard output, everything else to standard error.
@@ -8,40 +8,40 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime, timedelta
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
-from orbitmq.client.errors import BadRequest, NotFound, OrbitMQError, Unreachable
+from orbitmq.client.errors import BadRequest
 from orbitmq.spark.errors import SourceError
+from orbitmq.spark.pipelines.problems import SAID_BY, USAGE, tell_failure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
-FAILED, USAGE, NOT_FOUND, UNREACHABLE = 1, 2, 3, 4
+INTERRUPTED: Final = 130
 TELL_EVERY_S: Final = 2
 
 Tell = Callable[[str], None]
 
 _TIMES: Final = "times"
+_PAIRS: Final = "pairs"
 _OF_THE_COMMAND: Final = ("namesrv", "master", "conf", "json", "quiet")
 """Not every pipeline needs name servers; the others are for the command alone."""
 
 _AGO = re.compile(r"-?(\d+)(s|m|h|d)(?: ago)?").fullmatch
 _AGO_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-# Of the pages that Spark wraps around an error: what this package said, what Java says was the cause, and where.
-_OURS = re.compile(r"^orbitmq(?:\.\w+)+: (.+)$", re.MULTILINE)
-_CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]*(?:Error|Exception): (.+)$", re.MULTILINE)
-_PLACE = re.compile(r"Task failed while writing rows to (\S+?)\.?(?:\s|$)")
 
 
 def new_parser(name: str, description: str) -> argparse.ArgumentParser:
@@ -88,6 +88,37 @@ def add_range(
     parser.set_defaults(**{_TIMES: ("start", "end")})
 
 
+def add_read_options(parser: argparse.ArgumentParser) -> None:
+    """`--read NAME=VALUE` as `read`, a mapping: options of the source, for a pipeline that reads topics."""
+    _add_pairs(parser, "read", "an option of the source, such as failOnDataLoss=false; may be repeated")
+
+
+def add_write_options(parser: argparse.ArgumentParser) -> None:
+    """`--write NAME=VALUE` as `write`, a mapping: options of the sink, for a pipeline that writes topics."""
+    _add_pairs(parser, "write", "an option of the sink, such as retryTimeoutMs=5m; may be repeated")
+
+
+def _add_pairs(parser: argparse.ArgumentParser, name: str, text: str) -> None:
+    parser.add_argument(f"--{name}", action="append", default=[], metavar="NAME=VALUE", help=text)
+    parser.set_defaults(**{_PAIRS: (*(parser.get_default(_PAIRS) or ()), name)})
+
+
+def said_by(parser: argparse.ArgumentParser, **flags: str) -> None:
+    """Options of source or sink for which this command has an argument of its own, which errors then name."""
+    parser.set_defaults(**{SAID_BY: flags})
+
+
+def pairs(flag: str, given: Iterable[str]) -> dict[str, str]:
+    """What NAME=VALUE says."""
+    found: dict[str, str] = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise BadRequest(f"{flag} {pair} has no value", hint=f"write {flag} NAME=VALUE")
+        found[name.strip()] = value
+    return found
+
+
 def run_main(
     parser: argparse.ArgumentParser,
     pipeline: Callable[..., Any],
@@ -97,24 +128,31 @@ def run_main(
 ) -> int:
     """Runs one pipeline from the command line; the result is the exit code.
 
-    Options are named like the parameters of the pipeline. `stages`: it is a batch job, whose progress is told here.
+    Options are named like the parameters of the pipeline. `stages`: it is a batch job, whose progress is told here. A
+    report that has an `exit_code` tells by it that only a part was done.
     """
     try:
         args = parser.parse_args(argv)
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else USAGE
     tell: Tell = (lambda text: None) if args.quiet else _tell
+    logging.getLogger().addFilter(_not_of_py4j)
     try:
         given = _parameters(pipeline, args, tell)
         spark = _session(parser.prog, args)
         with stages_told(spark, tell) if stages else nullcontext():
             report = pipeline(spark, **given)
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except Exception as error:
-        return _failed(error, as_json=args.json)
+        return tell_failure(error, args)
     print_report(report, as_json=args.json)
-    return 0
+    return int(getattr(report, "exit_code", 0))
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    """PySpark's way to Java prints pages about every call that was interrupted, and raises the same as an error."""
+    return "py4j" not in record.pathname
 
 
 def _parameters(pipeline: Callable[..., Any], args: argparse.Namespace, tell: Tell) -> dict[str, Any]:
@@ -122,6 +160,9 @@ def _parameters(pipeline: Callable[..., Any], args: argparse.Namespace, tell: Te
     given = dict(vars(args))
     for name in given.pop(_TIMES, ()):
         given[name] = moment(given[name]) if given[name] is not None else None
+    for name in given.pop(_PAIRS, ()):
+        given[name] = pairs(f"--{name}", given[name])
+    given.pop(SAID_BY, None)
     for name in _OF_THE_COMMAND:
         if name not in known:
             given.pop(name)
@@ -137,20 +178,32 @@ def _session(app: str, args: argparse.Namespace) -> SparkSession:
         raise SourceError("PySpark is not installed", hint="run `pip install 'orbitmq[spark]'`") from error
     from orbitmq.spark.launch import session
 
-    conf: dict[str, str | int | bool] = {}
-    for pair in args.conf:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise BadRequest(f"--conf {pair} has no value", hint="write --conf NAME=VALUE")
-        conf[name] = value
+    conf = pairs("--conf", args.conf)
     running = SparkSession.getActiveSession()
+    if running is None and _is_submitted():
+        # Spark has been told by then which master and settings it has; what stands behind the file comes too late.
+        running = SparkSession.builder.appName(app).getOrCreate()
     if running is not None:
-        return running
-    # Under spark-submit the master is in the settings of the process, which must not be overruled.
-    master = args.master or os.environ.get("MASTER") or ("" if _is_submitted() else "local[*]")
-    if not master:
-        return SparkSession.builder.appName(app).getOrCreate()
-    return session(master, app, **conf)
+        return _as_asked(running, args.master, conf)
+    return session(args.master or os.environ.get("MASTER") or "local[*]", app, **conf)
+
+
+def _as_asked(spark: SparkSession, master: str | None, conf: Mapping[str, str]) -> SparkSession:
+    """A session that runs already, with what can still be set; what cannot is refused instead of being forgotten."""
+    if master is not None and (is_connect(spark) or master != spark.sparkContext.master):
+        raise BadRequest(
+            f"--master {master} comes too late: Spark runs already",
+            hint="give it to spark-submit, before the file of the pipeline",
+        )
+    for name, value in conf.items():
+        if spark.conf.isModifiable(name):
+            spark.conf.set(name, value)
+        elif spark.conf.get(name, None) != value:
+            raise BadRequest(
+                f"--conf {name}={value} comes too late: Spark runs already, and this setting is made when it starts",
+                hint="give it to spark-submit, before the file of the pipeline",
+            )
+    return spark
 
 
 def _is_submitted() -> bool:
@@ -159,38 +212,6 @@ def _is_submitted() -> bool:
 
 def _tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _failed(error: Exception, *, as_json: bool) -> int:
-    what, hint = str(error), ""
-    code = FAILED
-    if isinstance(error, OrbitMQError):
-        hint = "" if isinstance(error, SourceError) else error.hint
-        kinds: list[tuple[type[OrbitMQError], int]] = [
-            (Unreachable, UNREACHABLE),
-            (NotFound, NOT_FOUND),
-            (BadRequest, USAGE),
-        ]
-        code = next((exit_code for kind, exit_code in kinds if isinstance(error, kind)), FAILED)
-    elif type(error).__module__.startswith(("pyspark", "py4j")):
-        # Java's causes are only in the trace that PySpark keeps beside the message.
-        what = spark_problem(f"{what}\n{getattr(error, '_stackTrace', None) or ''}")
-    elif not isinstance(error, OSError):
-        raise error
-    text = " ".join((f"{what}; {hint}" if hint else what).split())
-    print(json.dumps({"error": text, "exit_code": code}) if as_json else f"orbitmq: {text}", file=sys.stderr)
-    return code
-
-
-def spark_problem(text: str) -> str:
-    """The line that a person needs out of the pages that Spark prints about an error in a task."""
-    if ours := _OURS.findall(text):
-        return str(ours[-1])
-    place = _PLACE.search(text)
-    where = f"{place[1]} cannot be written: " if place else ""
-    if causes := _CAUSE.findall(text):
-        return f"{where}{causes[-1]}"
-    return text.strip().splitlines()[0] if text.strip() else "Spark failed without a word"
 
 
 def print_report(report: Any, *, as_json: bool) -> None:
@@ -261,28 +282,36 @@ def input_rows(progress: Mapping[str, Any]) -> int:
     return sum(int(source["numInputRows"]) for source in progress["sources"])
 
 
-def run_stream(writer: DataStreamWriter, every: str | None, tell: Tell) -> tuple[int, int]:
+def run_stream(
+    writer: DataStreamWriter,
+    every: str | None,
+    tell: Tell,
+    started: Callable[[StreamingQuery], None] = lambda query: None,
+) -> tuple[int, int]:
     """Runs a stream until it has caught up, or with `every` until it is interrupted: rows read, and micro-batches."""
     query = (writer.trigger(processingTime=every) if every else writer.trigger(availableNow=True)).start()
-    seen, read, batches = -1, 0, 0
+    rows_of: dict[int, int] = {}
+
+    def look() -> None:
+        for progress in list(query.recentProgress):
+            batch, rows = int(progress["batchId"]), input_rows(progress)
+            if rows and batch not in rows_of:
+                rows_of[batch] = rows
+                tell(f"batch {batch}: {rows:,} messages")
+
     try:
-        while True:
-            ended = query.awaitTermination(TELL_EVERY_S)
-            for progress in list(query.recentProgress):
-                rows = input_rows(progress)
-                if progress["batchId"] > seen and rows:
-                    seen = int(progress["batchId"])
-                    read, batches = read + rows, batches + 1
-                    tell(f"batch {seen}: {rows:,} messages")
-            if ended:
-                break
+        started(query)
+        while not query.awaitTermination(TELL_EVERY_S):
+            look()
+        look()
     except KeyboardInterrupt:
         query.stop()
+        look()  # a batch may have ended since the last look
         tell("stopped: the next run goes on from here")
     finally:
         if query.isActive:
             query.stop()
-    return read, batches
+    return sum(rows_of.values()), len(rows_of)
 
 
 @contextmanager

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from orbitmq.client.errors import BadRequest, NotFound
 from orbitmq.spark.pipelines.command import new_parser, run_main
+from orbitmq.spark.pipelines.rebuild_delays import said_levels_ms, seen_levels_ms
 from orbitmq.spark.pipelines.rebuild_log import PIECE_SCHEMA, PieceReader, log_pieces
-from orbitmq.spark.pipelines.rebuild_write import IndexWriter, QueueWriter
+from orbitmq.spark.pipelines.rebuild_write import ATTEMPTS, IndexWriter, QueueWriter
 from orbitmq.store.disk import Disk
 from orbitmq.store.store_files import CONSUME_QUEUE, INDEX, INDEX_NAME_DIGITS, SEGMENT_NAME_DIGITS, StoreFiles
 
@@ -29,6 +30,7 @@ PIECE_BYTES: Final = 128 << 20
 DEFAULT_QUEUE_FILE_BYTES: Final = 300_000 * 20
 DEFAULT_SLOTS: Final = 5_000_000
 DEFAULT_ENTRIES: Final = 20_000_000
+EXIT_DAMAGED: Final = 5
 
 _RECORDS: Final = (
     "topic string, queue_id int, queue_offset bigint, position bigint, size int, tags_code bigint, queued boolean, "
@@ -47,6 +49,11 @@ class RebuildReport:
     index_entries: int
     damage: list[dict[str, Any]]
 
+    @property
+    def exit_code(self) -> int:
+        """As `orbitmq store verify` ends."""
+        return EXIT_DAMAGED if self.damage else 0
+
 
 def rebuild(
     spark: SparkSession,
@@ -56,10 +63,13 @@ def rebuild(
     queue_file_bytes: int | None = None,
     index_slots: int = DEFAULT_SLOTS,
     index_entries: int = DEFAULT_ENTRIES,
+    delay_levels: str | None = None,
     piece_bytes: int = PIECE_BYTES,
 ) -> RebuildReport:
     """Writes `out/consumequeue` and `out/index` from `store/commitlog`. Both directories must be seen by all workers.
 
+    `delay_levels` is the broker's `messageDelayLevel`: the queues of delayed messages hold when each is due, which
+    the log does not. It is seen in these queues where the store still has them, and otherwise taken to be the default.
     The size of queue files is taken from the store where it still has some. A file of the index is named by the time
     it was made, which the log does not know: names are taken from the store too, or from the first record in a file.
     """
@@ -69,14 +79,17 @@ def rebuild(
     store, out = str(Path(store).absolute()), str(Path(out).absolute())
     if os.path.lexists(out):
         raise BadRequest(f"{out} is there already", hint="name a directory that does not exist yet")
+    levels_ms = seen_levels_ms(store) if delay_levels is None else said_levels_ms(delay_levels)
     pieces = log_pieces(store, piece_bytes)
     if not pieces:
         raise NotFound(f"{store} holds no commit log", hint="give the storePathRootDir of a broker")
     draft = f"{out.rstrip('/')}.{uuid.uuid4().hex[:8]}"
     table = spark.createDataFrame([tuple(piece) for piece in pieces], PIECE_SCHEMA)
-    records = table.repartition(len(pieces), "number").mapInArrow(PieceReader(store), _RECORDS).persist()
+    records = (
+        table.repartition(len(pieces), "number").mapInArrow(PieceReader(store, levels_ms), _RECORDS).persist()
+    )
     try:
-        os.makedirs(draft)
+        os.makedirs(os.path.join(draft, ATTEMPTS))
         damage = [
             {"offset": row["position"], "problem": row["problem"]}
             for row in records.where("problem IS NOT NULL").orderBy("position").limit(1000).collect()
@@ -88,7 +101,7 @@ def rebuild(
             .select("topic", "queue_id", "queue_offset", "position", "size", "tags_code")
             .repartition("topic", "queue_id")
             .sortWithinPartitions("topic", "queue_id", "queue_offset", "position")
-            .mapInArrow(QueueWriter(os.path.join(draft, CONSUME_QUEUE), size), "queues int, units bigint")
+            .mapInArrow(QueueWriter(draft, size), "queues int, units bigint")
             .agg(F.sum("queues"), F.sum("units"))
             .collect()[0]
         )
@@ -98,13 +111,14 @@ def rebuild(
             .repartition(1)
             .sortWithinPartitions("position")
             .mapInArrow(
-                IndexWriter(os.path.join(draft, INDEX), index_slots, index_entries, _index_names(store)),
+                IndexWriter(draft, index_slots, index_entries, _index_names(store)),
                 "files int, entries bigint",
             )
             .agg(F.sum("files"), F.sum("entries"))
             .collect()[0]
         )
         count = sound.count()
+        shutil.rmtree(os.path.join(draft, ATTEMPTS))
         os.rename(draft, out)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
@@ -156,6 +170,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--index-slots", type=int, default=DEFAULT_SLOTS, help="maxHashSlotNum")
     parser.add_argument("--index-entries", type=int, default=DEFAULT_ENTRIES, help="maxIndexNum")
+    parser.add_argument(
+        "--delay-levels",
+        metavar="DELAYS",
+        help="messageDelayLevel, if it was set and cannot be seen: '1s 5s 10s'",
+    )
     return run_main(parser, rebuild, argv)
 
 

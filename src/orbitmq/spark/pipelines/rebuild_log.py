@@ -9,9 +9,7 @@ from orbitmq.store.disk import Disk
 from orbitmq.store.key_hashes import KeyHasher
 from orbitmq.store.log_scan import FileBytes, ScannedRecord, Stop, read_record, resync, scan_segment
 from orbitmq.store.mark import FILE_NAME, RecoveryMark
-from orbitmq.store.settings import StoreSettings
 from orbitmq.store.store_files import COMMIT_LOG, StoreFiles, segment_path, unmap
-from orbitmq.wire.topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,13 +58,14 @@ def log_pieces(store: str, piece_bytes: int) -> list[Piece]:
 class PieceReader:
     """For mapInArrow: rows of `Piece` in, a row per record out, and one per damaged stretch."""
 
-    def __init__(self, store: str) -> None:
+    def __init__(self, store: str, delay_levels_ms: tuple[int, ...]) -> None:
         self._store = store
+        self._delay_levels_ms = delay_levels_ms
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         files = StoreFiles(Disk(), self._store)
         deleted = RecoveryMark.load(files.disk, files.path(FILE_NAME)).deleted_topics
-        rows = _Rows(StoreSettings(self._store).delay_levels_ms, deleted)
+        rows = _Rows(self._delay_levels_ms, deleted)
         try:
             for batch in batches:
                 for piece in (Piece(*row.values()) for row in batch.to_pylist()):
@@ -132,7 +131,7 @@ class _Rows:
                 found.queue_offset,
                 found.offset,
                 found.size,
-                self._tags_code(found),
+                found.unit_code(self._levels),
                 # A deleted topic stays deleted: only what came after is dispatched.
                 found.is_queued and found.offset >= self._deleted.get(found.topic, 0),
                 found.store_ms,
@@ -140,13 +139,6 @@ class _Rows:
                 None,
             )
         )
-
-    def _tags_code(self, record: ScannedRecord) -> int:
-        if record.topic != SCHEDULE_TOPIC or record.delay_level is None:
-            return record.tags_code
-        # Queues of the schedule topic carry the delivery time where others carry the tag's hash.
-        level = int(record.delay_level) if record.delay_level.isdigit() else 0
-        return record.store_ms + (self._levels[level - 1] if 1 <= level <= len(self._levels) else 1000)
 
     def take(self) -> pa.RecordBatch:
         import numpy as np

@@ -1,65 +1,105 @@
-"""The writing side of rebuild: the units of whole queues, and the index in the order of the log."""
+"""The writing side of rebuild: the units of whole queues, and the index in the order of the log.
+
+Spark runs a task again when it failed, and may run it twice at the same time. So each attempt writes to a place of its
+own, and what it has finished gets its name in one step; of two that finish the same thing the first one counts.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from orbitmq.store.consume_queue import UNIT, ConsumeQueue
 from orbitmq.store.disk import Disk
 from orbitmq.store.key_index import IndexService
 from orbitmq.store.segment import DescriptorCache
+from orbitmq.store.store_files import CONSUME_QUEUE, INDEX
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_NAME_FORMAT = "%Y%m%d%H%M%S"
+ATTEMPTS: Final = ".attempts"
+"""Below the directory that is written; it has to be there, and to be removed in the end."""
+
+_NAME_FORMAT: Final = "%Y%m%d%H%M%S"
+
+
+@contextmanager
+def _attempt(out: str) -> Iterator[str]:
+    place = os.path.join(out, ATTEMPTS, uuid.uuid4().hex)
+    os.mkdir(place)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _finish(made: str, place: str) -> None:
+    os.makedirs(os.path.dirname(place), exist_ok=True)
+    try:
+        os.rename(made, place)
+    except OSError:
+        # Another attempt was first. It was whole, and as the input is the same, so are the bytes.
+        if not os.path.isdir(place):
+            raise
 
 
 class QueueWriter:
     """For mapInArrow: units sorted by topic, queue and queue offset in; (queues, units) out."""
 
-    def __init__(self, root: str, file_bytes: int) -> None:
-        self._root = root
+    def __init__(self, out: str, file_bytes: int) -> None:
+        self._out = out
         self._file_bytes = file_bytes
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        disk = Disk()
-        cache = DescriptorCache(disk, 64)
         queues = units = 0
-        queue: ConsumeQueue | None = None
-        waiting: list[bytes] = []
-        try:
-            for batch in batches:
-                columns = [column.to_pylist() for column in batch.columns]
-                for topic, queue_id, at, position, size, tags_code in zip(*columns, strict=True):
-                    if queue is None or (queue.topic, queue.queue_id) != (topic, queue_id):
+        with _attempt(self._out) as root:
+            disk = Disk()
+            cache = DescriptorCache(disk, 64)
+            queue: ConsumeQueue | None = None
+            waiting: list[bytes] = []
+            try:
+                for batch in batches:
+                    columns = [column.to_pylist() for column in batch.columns]
+                    for topic, queue_id, at, position, size, tags_code in zip(*columns, strict=True):
+                        if queue is None or (queue.topic, queue.queue_id) != (topic, queue_id):
+                            self._end(queue, waiting, root)
+                            queue = ConsumeQueue(disk, root, topic, queue_id, self._file_bytes, cache)
+                            queues += 1
+                        unit = UNIT.pack(position, size, tags_code)
+                        units += 1
+                        if waiting and at == queue.max_offset + len(waiting):
+                            waiting.append(unit)
+                            if len(waiting) * UNIT.size >= self._file_bytes:
+                                _write(queue, waiting)
+                            continue
                         _write(queue, waiting)
-                        queue = ConsumeQueue(disk, self._root, topic, queue_id, self._file_bytes, cache)
-                        queues += 1
-                    unit = UNIT.pack(position, size, tags_code)
-                    units += 1
-                    if waiting and at == queue.max_offset + len(waiting):
-                        waiting.append(unit)
-                        if len(waiting) * UNIT.size >= self._file_bytes:
-                            _write(queue, waiting)
-                        continue
+                        if at == queue.max_offset:
+                            waiting.append(unit)
+                        else:
+                            # The first of a queue that begins later, a hole, or a place used twice: as recovery does.
+                            queue.put_at(at, unit)
                     _write(queue, waiting)
-                    if at == queue.max_offset:
-                        waiting.append(unit)
-                    else:
-                        # The first of a queue that begins later, a hole, or a place used twice: as recovery does it.
-                        queue.put_at(at, unit)
-                _write(queue, waiting)
-            _write(queue, waiting)
-        finally:
-            cache.close()
+                self._end(queue, waiting, root)
+            finally:
+                cache.close()
         yield pa.RecordBatch.from_arrays(
             [pa.array([queues], pa.int32()), pa.array([units], pa.int64())], names=["queues", "units"]
         )
+
+    def _end(self, queue: ConsumeQueue | None, waiting: list[bytes], root: str) -> None:
+        if queue is None:
+            return
+        _write(queue, waiting)
+        name = os.path.join(queue.topic, str(queue.queue_id))
+        _finish(os.path.join(root, name), os.path.join(self._out, CONSUME_QUEUE, name))
 
 
 def _write(queue: ConsumeQueue | None, waiting: list[bytes]) -> None:
@@ -76,8 +116,8 @@ def _write(queue: ConsumeQueue | None, waiting: list[bytes]) -> None:
 class IndexWriter:
     """For mapInArrow: (position, store time, key hashes) in the order of the log in; (files, entries) out."""
 
-    def __init__(self, directory: str, slots: int, entries: int, names: list[str]) -> None:
-        self._directory = directory
+    def __init__(self, out: str, slots: int, entries: int, names: list[str]) -> None:
+        self._out = out
         self._slots = slots
         self._entries = entries
         self._names = names
@@ -88,23 +128,26 @@ class IndexWriter:
 
         disk = Disk()
         clock = _NameClock(self._names)
-        index = IndexService(disk, self._directory, clock, self._slots, self._entries)
-        total = 0
-        try:
-            index.load()
-            for batch in batches:
-                lists = batch.column("hashes")
-                counts = np.diff(lists.offsets.to_numpy(zero_copy_only=False))
-                hashes = lists.flatten().to_numpy(zero_copy_only=False).astype(np.uint32)
-                positions = np.repeat(batch.column("position").to_numpy(zero_copy_only=False), counts)
-                times = np.repeat(batch.column("store_ms").to_numpy(zero_copy_only=False), counts)
-                clock.default_ms = int(times[0]) if len(times) else clock.default_ms
-                index.add_hashes(hashes.tobytes(), positions.astype(np.int64).tobytes(), times)
-                total += len(hashes)
-            files = len(disk.listdir(self._directory)) if disk.exists(self._directory) else 0
-            index.flush()
-        finally:
-            index.close()
+        total = files = 0
+        with _attempt(self._out) as root:
+            directory = os.path.join(root, INDEX)
+            index = IndexService(disk, directory, clock, self._slots, self._entries)
+            try:
+                for batch in batches:
+                    lists = batch.column("hashes")
+                    counts = np.diff(lists.offsets.to_numpy(zero_copy_only=False))
+                    hashes = lists.flatten().to_numpy(zero_copy_only=False).astype(np.uint32)
+                    positions = np.repeat(batch.column("position").to_numpy(zero_copy_only=False), counts)
+                    times = np.repeat(batch.column("store_ms").to_numpy(zero_copy_only=False), counts)
+                    clock.default_ms = int(times[0]) if len(times) else clock.default_ms
+                    index.add_hashes(hashes.tobytes(), positions.astype(np.int64).tobytes(), times)
+                    total += len(hashes)
+                index.flush()
+            finally:
+                index.close()
+            if total:
+                files = len(disk.listdir(directory))
+                _finish(directory, os.path.join(self._out, INDEX))
         yield pa.RecordBatch.from_arrays(
             [pa.array([files], pa.int32()), pa.array([total], pa.int64())], names=["files", "entries"]
         )

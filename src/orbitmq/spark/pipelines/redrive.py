@@ -7,7 +7,7 @@ follows from its dead letter, and a copy that is there already is not sent again
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +18,7 @@ from orbitmq.client.admin.redrive import redriven, redriven_id
 from orbitmq.client.cluster import Cluster
 from orbitmq.client.errors import NotFound, OrbitMQError
 from orbitmq.client.sender import Sender
-from orbitmq.spark.pipelines.command import add_range, new_parser, run_main
+from orbitmq.spark.pipelines.command import add_range, add_read_options, new_parser, run_main
 from orbitmq.spark.pipelines.triage import dead_letters
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 AT_ONCE: Final = 32
+EXIT_FAILED: Final = 1
 SENT, BEFORE, FAILED, WOULD = "sent", "sent before", "failed", "would be sent"
 _RESULT: Final = "offset_msg_id string, topic string, outcome string, problem string"
 
@@ -41,6 +42,33 @@ class RedriveReport:
     failures: list[dict[str, Any]]
     dry_run: bool
 
+    @property
+    def exit_code(self) -> int:
+        """As `orbitmq dead redrive` ends."""
+        return EXIT_FAILED if self.failed else 0
+
+
+@dataclass(frozen=True)
+class RedrivePlan:
+    """What a dry run finds: the same, but nothing of it has happened."""
+
+    group: str
+    matching: int
+    would_be_sent: int
+    sent_before: int
+    would_fail: int
+    topics: dict[str, int]
+    failures: list[dict[str, Any]]
+    dry_run: bool
+
+    @property
+    def failed(self) -> int:
+        return self.would_fail
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_FAILED if self.would_fail else 0
+
 
 def redrive(
     spark: SparkSession,
@@ -51,9 +79,10 @@ def redrive(
     start: datetime | None = None,
     end: datetime | None = None,
     dry_run: bool = False,
-) -> RedriveReport:
+    read: Mapping[str, str] | None = None,
+) -> RedriveReport | RedrivePlan:
     """`where` is SQL over the columns of the source and origin_topic, reason and kind, as `triage` shows them."""
-    letters = dead_letters(spark, [group], namesrv=namesrv, start=start, end=end)
+    letters = dead_letters(spark, [group], namesrv=namesrv, start=start, end=end, read=read)
     if where is not None:
         letters = letters.where(where)
     # Plain values only: the function is sent to workers.
@@ -72,15 +101,12 @@ def redrive(
         for row in rows
         if row["outcome"] == FAILED
     ]
+    if dry_run:
+        return RedrivePlan(
+            group, len(rows), counts[WOULD], counts[BEFORE], counts[FAILED], topics, failures[:20], True
+        )
     return RedriveReport(
-        group,
-        len(rows),
-        counts[SENT] + counts[WOULD],
-        counts[BEFORE],
-        counts[FAILED],
-        topics,
-        failures[:20],
-        dry_run,
+        group, len(rows), counts[SENT], counts[BEFORE], counts[FAILED], topics, failures[:20], False
     )
 
 
@@ -144,6 +170,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     add_range(parser, "died at or after this time", "died before this time")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be sent")
+    add_read_options(parser)
     return run_main(parser, redrive, argv)
 
 

@@ -6,13 +6,22 @@ to (property ORBITMQ_HOPS), and none is sent to a place it has been to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.client.errors import BadRequest
-from orbitmq.spark.pipelines.command import Tell, add_topics, new_parser, run_main, run_stream
-from orbitmq.spark.pipelines.tables import sendable, subscription, with_property
+from orbitmq.spark.pipelines.command import (
+    Tell,
+    add_read_options,
+    add_topics,
+    add_write_options,
+    new_parser,
+    run_main,
+    run_stream,
+    said_by,
+)
+from orbitmq.spark.pipelines.tables import read_options, sendable, subscription, with_given, with_property
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +30,7 @@ HOPS: Final = "ORBITMQ_HOPS"
 VIEW: Final = "messages"
 MOST_HOPS: Final = 16
 PER_BATCH: Final = 100_000
+_OF_THE_SOURCE: Final = "orbitmq.source"
 
 
 @dataclass(frozen=True)
@@ -46,33 +56,41 @@ def route(
     every: str | None = None,
     per_batch: int = PER_BATCH,
     delivery: str = "exactly-once",
+    group: str | None = None,
+    read: Mapping[str, str] | None = None,
+    write: Mapping[str, str] | None = None,
     tell: Tell = lambda text: None,
 ) -> RouteReport:
     """Forwards what is new since the last run, or with `every` ("1 second") goes on until it is interrupted.
 
-    `sql` selects from the view `messages` (the columns of the source) and gives the columns of the sink. `here` and
-    `there` name the two clusters in the list of hops; without them their name servers do.
+    `sql` selects from the view `messages` (the columns of the source) and gives the columns of the sink but `topic`,
+    for all goes to `to`. `here` and `there` name the two clusters in the list of hops; without them their name servers
+    do. `group` is a consumer group under which progress is reported to the brokers.
     """
     target = to_namesrv or namesrv
     here, there = here or namesrv, there or to_namesrv or here or namesrv
-    stream = (
-        spark.readStream.format("orbitmq")
-        .options(namesrv=namesrv, **subscription(topics))
-        .option("startingOffsets", start)
-        .option("maxOffsetsPerTrigger", per_batch)
-        .load()
+    topics = list(topics)
+    own = {
+        "namesrv": namesrv,
+        **subscription(topics),
+        **({"group": group} if group else {}),
+        "startingOffsets": start,
+        "maxOffsetsPerTrigger": str(per_batch),
+    }
+    into = with_given(
+        {"namesrv": target, "delivery": delivery, "checkpointLocation": checkpoint},
+        write,
+        "--write",
+        ["topic"],
     )
+    stream = spark.readStream.format("orbitmq").options(**read_options(spark, own, read)).load()
     rows = without_loops(stream, here, f"{there}/{to}")
     if sql is not None:
-        rows.createOrReplaceTempView(VIEW)
+        rows.withMetadata("topic", {_OF_THE_SOURCE: True}).createOrReplaceTempView(VIEW)
         rows = _checked(spark.sql(sql), sql)
-    writer = (
-        sendable(rows, to)
-        .writeStream.format("orbitmq")
-        .options(namesrv=target, delivery=delivery, checkpointLocation=checkpoint)
-    )
-    read, batches = run_stream(writer, every, tell)
-    return RouteReport(",".join(topics), f"{there}/{to}", read, batches)
+    writer = sendable(rows, to).writeStream.format("orbitmq").options(**into)
+    count, batches = run_stream(writer, every, tell)
+    return RouteReport(",".join(topics), f"{there}/{to}", count, batches)
 
 
 def without_loops(rows: DataFrame, here: str, target: str) -> DataFrame:
@@ -93,6 +111,12 @@ def _checked(result: DataFrame, sql: str) -> DataFrame:
         raise BadRequest(
             f"the column 'properties' is missing in the result of: {sql}",
             hint="select it too: it holds the list of hops that keeps messages from running in circles",
+        )
+    # That of the source comes with SELECT *, and says where a message was. Another one is meant to say where it goes.
+    if "topic" in result.columns and _OF_THE_SOURCE not in result.schema["topic"].metadata:
+        raise BadRequest(
+            f"a column 'topic' is made by: {sql}",
+            hint="leave it out: all messages of a route go to its target; make a route for each target",
         )
     return result
 
@@ -118,6 +142,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--delivery", default="exactly-once", choices=["exactly-once", "at-least-once"], help="to the target"
     )
+    parser.add_argument("--group", help="report progress to the brokers under this consumer group")
+    add_read_options(parser)
+    add_write_options(parser)
+    said_by(parser, delivery="--delivery at-least-once")
     return run_main(parser, route, argv, stages=False)
 
 

@@ -1,19 +1,19 @@
-"""What the pipelines share on top of the source and the sink: reading topics, and rows that may be sent again."""
+"""What the pipelines share on top of the source and the sink: reading topics, and rows that may be sent again.
+
+`once` has jobs that are done once.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
-from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from orbitmq.client.cluster import Cluster
-from orbitmq.client.errors import BadRequest, OrbitMQError
-from orbitmq.spark.errors import explained
-from orbitmq.spark.sink_markers import DONE, Marker, Markers
+from orbitmq.client.errors import BadRequest
+from orbitmq.spark.pipelines.command import epoch_ms, is_connect
 from orbitmq.wire.properties import RESERVED_NAMES
 
 if TYPE_CHECKING:
@@ -32,6 +32,21 @@ SENT_COLUMNS: Final = (
     "deliver_at",
     "delay_level",
 )
+WHAT_IS_READ: Final = (
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "path",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "tags",
+    "columns",
+)
+"""Options that a pipeline derives from its own arguments; its jobs are recognised by these."""
 _REGEX_MARKS: Final = re.compile(r"[*+?\[\](){}^$\\]|\.\*")
 
 
@@ -40,10 +55,7 @@ def on_cluster(
 ) -> T:
     async def body() -> T:
         async with Cluster(namesrv, timeout_s=timeout_s) as cluster:
-            try:
-                return await work(cluster)
-            except OrbitMQError as error:
-                raise explained(error) from error
+            return await work(cluster)
 
     return asyncio.run(body())
 
@@ -58,6 +70,39 @@ def subscription(topics: Iterable[str]) -> dict[str, str]:
     return {"subscribe": ",".join(names)}
 
 
+def with_given(
+    own: Mapping[str, str], given: Mapping[str, str] | None, flag: str, never: Iterable[str] = ()
+) -> dict[str, str]:
+    """A pipeline's own options and those that its user gives, which may not be the same ones."""
+    taken = {name.lower() for name in (*own, *never)}
+    for name in given or {}:
+        if name.lower() in taken:
+            raise BadRequest(
+                f"{flag} {name}: this pipeline sees to that option itself",
+                hint="leave it out; --help shows the arguments that say what is read, where it goes, and how",
+            )
+    return {**(given or {}), **own}
+
+
+def source_cores(spark: SparkSession) -> dict[str, str]:
+    """The option that says how many tasks to plan for. Left alone, a source counts the cores of the driver's machine,
+    which on a cluster do none of the work. Over Spark Connect nobody tells how many there are.
+    """
+    if is_connect(spark) or (spark.sparkContext.master or "").startswith("local"):
+        return {}
+    return {"cores": str(spark.sparkContext.defaultParallelism)}
+
+
+def read_options(
+    spark: SparkSession, own: Mapping[str, str], given: Mapping[str, str] | None, never: Iterable[str] = ()
+) -> dict[str, str]:
+    """The options of one source: the pipeline's own, those of `--read`, and how many cores there are."""
+    chosen = with_given(own, given, "--read", never)
+    if any(name.lower() == "cores" for name in chosen):
+        return chosen
+    return {**source_cores(spark), **chosen}
+
+
 def read_topics(
     spark: SparkSession,
     namesrv: str,
@@ -65,15 +110,28 @@ def read_topics(
     *,
     start: datetime | None = None,
     end: datetime | None = None,
+    read: Mapping[str, str] | None = None,
     **options: str,
 ) -> DataFrame:
-    """The messages of some topics as a table, in a range of store times if one is given."""
-    reader = spark.read.format("orbitmq").options(namesrv=namesrv, **subscription(topics), **options)
+    """The messages of some topics as a table, in a range of store times if one is given.
+
+    `read` are the options that a user gives: any but those that say which messages are read.
+    """
+    own = {"namesrv": namesrv, **subscription(topics), **options}
     if start is not None:
-        reader = reader.option("startingTimestamp", str(round(start.timestamp() * 1000)))
+        own["startingTimestamp"] = str(epoch_ms(start))
     if end is not None:
-        reader = reader.option("endingTimestamp", str(round(end.timestamp() * 1000)))
-    return reader.load()
+        own["endingTimestamp"] = str(epoch_ms(end))
+    return spark.read.format("orbitmq").options(**read_options(spark, own, read, WHAT_IS_READ)).load()
+
+
+def stored_within(rows: DataFrame, start: datetime | None, end: datetime) -> DataFrame:
+    """Offsets are found by time and may be a little early or late; the stored time itself decides."""
+    from pyspark.sql import functions as F
+
+    if start is not None:
+        rows = rows.where(F.col("store_time") >= F.lit(start))
+    return rows.where(F.col("store_time") < F.lit(end))
 
 
 def user_properties(properties: Column) -> Column:
@@ -101,39 +159,3 @@ def sendable(rows: DataFrame, topic: str | None = None) -> DataFrame:
     if "properties" in rows.columns:
         rows = rows.withColumn("properties", user_properties(F.col("properties")))
     return rows.select(*[name for name in SENT_COLUMNS if name in rows.columns])
-
-
-@dataclass(frozen=True)
-class Written:
-    rows: int
-    skipped: bool
-    """The same job had been done before."""
-
-
-def job_id(kind: str, *parts: object) -> str:
-    """A name that is the same for the same job."""
-    digest = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:16]
-    return f"{kind}-{digest}"
-
-
-def write_once(rows: DataFrame, namesrv: str, app_id: str, *, again: bool = False) -> Written:
-    """Sends a table, all or nothing; a job that was done before sends nothing unless it is to be done again."""
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F
-
-    async def newest(cluster: Cluster) -> Marker | None:
-        return await Markers(cluster, app_id).newest()
-
-    last = on_cluster(namesrv, newest)
-    if last is not None and last.state == DONE and not again:
-        return Written(0, True)
-    version = 0 if last is None else last.batch + (last.state == DONE)
-    observation = Observation(app_id)
-    (
-        rows.observe(observation, F.count(F.lit(1)).alias("rows"))
-        .write.format("orbitmq")
-        .mode("append")
-        .options(namesrv=namesrv, txnAppId=app_id, txnVersion=str(version))
-        .save()
-    )
-    return Written(int(observation.get.get("rows", 0)), False)

@@ -5,7 +5,7 @@ Reasons that differ only in numbers, ids or quoted texts are the same reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -14,8 +14,9 @@ from orbitmq.client.admin.dead import ORIGIN_TOPIC, REASON
 from orbitmq.client.admin.topics import list_topics
 from orbitmq.client.cluster import Cluster
 from orbitmq.client.errors import NotFound
-from orbitmq.spark.pipelines.command import add_range, new_parser, run_main
+from orbitmq.spark.pipelines.command import add_range, add_read_options, new_parser, run_main
 from orbitmq.spark.pipelines.tables import on_cluster, read_topics
+from orbitmq.spark.pipelines.utc import collected
 from orbitmq.wire.properties import Prop
 from orbitmq.wire.topics import DEAD_PREFIX, dead_topic
 
@@ -46,12 +47,13 @@ def dead_letters(
     namesrv: str,
     start: datetime | None = None,
     end: datetime | None = None,
+    read: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Dead letters as a table: the source's columns and consumer_group, origin_topic, reason, kind."""
     from pyspark.sql import functions as F
 
     names = list(groups) or on_cluster(namesrv, _dead_groups)
-    rows = read_topics(spark, namesrv, [dead_topic(name) for name in names], start=start, end=end)
+    rows = read_topics(spark, namesrv, [dead_topic(name) for name in names], start=start, end=end, read=read)
     properties = F.col("properties")
     reason = F.element_at(properties, F.lit(REASON))
     return (
@@ -83,11 +85,12 @@ def triage(
     namesrv: str,
     start: datetime | None = None,
     end: datetime | None = None,
+    read: Mapping[str, str] | None = None,
 ) -> TriageReport:
-    """Counts dead letters by group, topic and kind of reason; the most frequent first."""
+    """Counts dead letters by group, topic and kind of reason; the most frequent first. Times are UTC."""
     from pyspark.sql import functions as F
 
-    letters = dead_letters(spark, groups, namesrv=namesrv, start=start, end=end)
+    letters = dead_letters(spark, groups, namesrv=namesrv, start=start, end=end, read=read)
     # The example is the newest: its message is the one most likely still to be there.
     newest = F.max_by(F.struct("reason", "offset_msg_id"), "store_time")
     table = (
@@ -113,7 +116,7 @@ def triage(
             "example": row["example"]["reason"],
             "example_id": row["example"]["offset_msg_id"],
         }
-        for row in table.collect()
+        for row in collected(table)
     ]
     found = sorted({str(row["group"]) for row in rows})
     return TriageReport(found, sum(int(row["count"]) for row in rows), rows)
@@ -133,6 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "groups", nargs="*", metavar="GROUP", help="consumer groups; all that have dead letters"
     )
     add_range(parser, "died at or after this time", "died before this time")
+    add_read_options(parser)
     return run_main(parser, triage, argv)
 
 
