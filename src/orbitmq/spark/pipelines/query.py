@@ -8,7 +8,6 @@ cleaned before it was archived is an error, not a silence.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -32,9 +31,9 @@ from orbitmq.spark.pipelines.command import (
 from orbitmq.spark.pipelines.tables import WHAT_IS_READ, on_cluster, read_options, subscription
 from orbitmq.spark.places import Bounds
 from orbitmq.spark.schema import ALL_COLUMNS
+from orbitmq.spark.subscription import matching
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.fastjson import MessageQueue
-from orbitmq.wire.topics import is_system_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -245,15 +244,10 @@ async def _bounds(cluster: Cluster, topic: str) -> dict[MessageQueue, Bounds]:
 
 
 def _is_chosen(topic: str, chosen: Mapping[str, str]) -> bool:
-    """As the source does it: retry and dead-letter topics only where the pattern spells out their `%`."""
+    """As the source does it."""
     if "subscribe" in chosen:
         return topic in chosen["subscribe"].split(",")
-    pattern = chosen["subscribePattern"]
-    return (
-        re.fullmatch(pattern, topic) is not None
-        and not is_system_topic(topic)
-        and ("%" not in topic or "%" in pattern)
-    )
+    return bool(matching((topic,), chosen["subscribePattern"]))
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
