@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
@@ -12,9 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
+from orbitmq import connect
 from orbitmq.client.admin.messages import messages_by_id
 from orbitmq.client.cluster import Cluster
 from orbitmq.client.errors import NotFound
+from orbitmq.client.message_trace import MessageTrace
+from orbitmq.spark.pipelines.analytics import AnalyticsReport, analytics
 from orbitmq.spark.pipelines.archive import archive, read_archive
 from orbitmq.spark.pipelines.dedup import dedup
 from orbitmq.spark.pipelines.query import query
@@ -223,3 +227,56 @@ def test_triage_and_redrive(spark: SparkSession, filled: Filled) -> None:
     repeated = redrive(spark, "java_triage", namesrv=filled.namesrv, where=where)
     assert (repeated.sent, repeated.sent_before) == (0, 8)
     assert bodies(filled.namesrv, "JavaTriage") == Counter(b"t%d" % n for n in range(8))
+
+
+def test_analytics_of_traces_that_clients_have_sent(
+    spark: SparkSession, filled: Filled, tmp_path: Path
+) -> None:
+    """The native client tells the Java broker what it does, and that comes back as figures."""
+    filled.create("JavaShop", "JavaShopTraces")
+    begun = between()
+
+    async def traffic() -> None:
+        trace = MessageTrace(topic="JavaShopTraces")
+        async with asyncio.timeout(LIMIT_S), connect(filled.namesrv, interceptors=[trace]) as mq:
+            producer = mq.producer("shop_web")
+            for number in range(12):
+                await producer.send("JavaShop", b"x", tag=f"t{number % 3}", keys=[f"customer{number % 2}"])
+            left = 12
+            async with mq.consumer("shop_mail", "JavaShop", start="first") as inbox:
+                async for msg in inbox:
+                    async with msg:
+                        left -= 1
+                    if not left:
+                        break
+        assert trace.dropped == 0
+
+    asyncio.run(traffic())
+
+    def report() -> AnalyticsReport:
+        # Of all that was reported: the Java broker shows it when it likes.
+        return analytics(
+            spark,
+            ["JavaShop"],
+            str(tmp_path),
+            namesrv=filled.namesrv,
+            start=begun,
+            trace_topic="JavaShopTraces",
+        )
+
+    until(lambda: report().traces == 12 + 2 * 12)
+    done = report()
+    assert (done.messages, done.without_traces) == (12, None)
+
+    def table(name: str) -> list[dict[str, str]]:
+        with (tmp_path / "tables" / f"{name}.csv").open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    (producer,) = table("producers")
+    assert (producer["producer_group"], producer["sends"], producer["failed"]) == ("shop_web", "12", "0")
+    (consumer,) = table("slow_consumers")
+    assert (consumer["consumer_group"], consumer["handled"], consumer["failed"]) == ("shop_mail", "12", "0")
+    assert table("backlog")[-1]["backlog"] == "0"
+    assert {row["tag"]: row["messages"] for row in table("tag_mix")} == {"t0": "4", "t1": "4", "t2": "4"}
+    assert {row["key"]: row["messages"] for row in table("hot_keys")} == {"customer0": "6", "customer1": "6"}
+    assert "shop_web" in (tmp_path / "report.html").read_text("utf-8")
