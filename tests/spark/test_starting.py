@@ -1,4 +1,4 @@
-"""Which topics a read means, and where it begins and ends, without Spark."""
+"""Where a read begins and ends, without Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from orbitmq.spark.brokers import Brokers
 from orbitmq.spark.errors import BadOption, DataLost
 from orbitmq.spark.filters import Narrow
 from orbitmq.spark.options import parse_read_options
-from orbitmq.spark.subscription import SINK_TOPIC, matching
 from orbitmq.wire.message import encode_record
 from tests.spark.fake_broker import FakeBroker
 
@@ -49,10 +48,3 @@ def test_an_end_outside_the_queue_is_no_empty_table(cleaned: FakeBroker) -> None
     for end in (5, 101):
         with pytest.raises(BadOption, match=f"'endingOffsets': {end} .* out of range: .* 20 to 100"):
             stretch(cleaned, endingOffsets=numbered(end))
-
-
-def test_a_pattern_means_no_topic_of_the_system_nor_of_the_sink() -> None:
-    topics = ["orders", "%RETRY%billing", "TBW102", "rmq_sys_wheel_timer", SINK_TOPIC, "old-orders"]
-    assert matching(topics, ".*") == ["orders", "old-orders"]
-    assert matching(topics, "%RETRY%.*") == ["%RETRY%billing"]
-    assert matching(topics, "orders") == ["orders"]

@@ -44,6 +44,7 @@ class Marker:
     state: str
     group: str
     rows: int = 0
+    """How many half messages, each of one row or of many. Markers in brokers call it so since each had one."""
     ordered: bool = False
     last_part: str = ""
     """Offset id of the last record with handles; each names the one before."""
@@ -117,7 +118,7 @@ class Markers:
             found.extend(Handles.unpacked({broker: base64.b64decode(text) for broker, text in part.items()}))
         if len(found) != marker.rows:
             raise SourceError(
-                f"the marker of batch {marker.batch} of '{self._app_id}' tells of {marker.rows} messages, "
+                f"the marker of batch {marker.batch} of '{self._app_id}' tells of {marker.rows} half messages, "
                 f"{len(found)} are written down",
                 hint=f"look at topic {TOPIC} with `orbitmq message key {TOPIC} {self._app_id}`",
             )

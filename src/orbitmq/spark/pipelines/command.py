@@ -290,14 +290,16 @@ def run_stream(
 ) -> tuple[int, int]:
     """Runs a stream until it has caught up, or with `every` until it is interrupted: rows read, and micro-batches."""
     query = (writer.trigger(processingTime=every) if every else writer.trigger(availableNow=True)).start()
-    rows_of: dict[int, int] = {}
+    seen, read, batches = -1, 0, 0
 
     def look() -> None:
+        nonlocal seen, read, batches
         for progress in list(query.recentProgress):
-            batch, rows = int(progress["batchId"]), input_rows(progress)
-            if rows and batch not in rows_of:
-                rows_of[batch] = rows
-                tell(f"batch {batch}: {rows:,} messages")
+            rows = input_rows(progress)
+            if progress["batchId"] > seen and rows:
+                seen = int(progress["batchId"])
+                read, batches = read + rows, batches + 1
+                tell(f"batch {seen}: {rows:,} messages")
 
     try:
         started(query)
@@ -311,7 +313,7 @@ def run_stream(
     finally:
         if query.isActive:
             query.stop()
-    return sum(rows_of.values()), len(rows_of)
+    return read, batches
 
 
 @contextmanager

@@ -62,10 +62,6 @@ class RedrivePlan:
     dry_run: bool
 
     @property
-    def failed(self) -> int:
-        return self.would_fail
-
-    @property
     def exit_code(self) -> int:
         return EXIT_FAILED if self.would_fail else 0
 
